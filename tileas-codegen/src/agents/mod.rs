@@ -11,7 +11,6 @@
 //! a thread has at kernel entry are too few, and only then are warps padded to whole warpgroups.
 //! Cost: linear in the ops, but for the near-constant factor of union-find.
 
-pub(crate) mod components;
 mod scalars;
 
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
@@ -20,7 +19,7 @@ use crate::ir::{Function, Op, Opcode, Value};
 use crate::isa::{AccAllocation, Completion, Feature, InOrder, Issue, MmaContract, TargetIsa};
 pub use crate::plan::{Agent, AgentInfo, AgentKind, AgentPlan};
 use crate::storage::classify::{self, Classes, ValueClass};
-use components::Components;
+use crate::storage::components::Components;
 use cranelift_entity::{EntityRef, EntitySet, PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 
@@ -29,7 +28,7 @@ use smallvec::SmallVec;
 pub struct AgentOptions {
     /// Warps of a simt agent; a power of two, four where it reads or writes tensor memory. Default: 4.
     pub simt_warps: u32,
-    /// Most simt agents. [Components](components) of register ops may go to different agents; with fewer agents than components
+    /// Most simt agents. [Components](crate::storage::components) of register ops may go to different agents; with fewer agents than components
     /// they are dealt out. Default: one, or two where there are two that compute with the products of a loop.
     pub max_simt_agents: Option<u32>,
     /// Registers per thread a slice of a register chain may take, see [`crate::place::PlaceOptions`]. Default: 64.
@@ -88,7 +87,7 @@ const AGENTS_OF_PRODUCTS: u32 = 2;
 const ISSUER_REGS: u32 = 40;
 
 /// The role of an op, if it has one.
-pub(crate) fn role(func: &Function, classes: &Classes, issue: Issue, op: Op) -> Option<AgentKind> {
+fn role(func: &Function, classes: &Classes, issue: Issue, op: Op) -> Option<AgentKind> {
     match func.opcode(op) {
         Opcode::Dot | Opcode::AsyncDot if issue.is_lane() => Some(AgentKind::Mma),
         Opcode::Dot | Opcode::AsyncDot => Some(AgentKind::Simt),

@@ -367,14 +367,14 @@ impl Lower<'_> {
             self.b.add_s32_to(iv, iv, step);
             self.b.setp_lt_s32(iv, hi)
         };
-        let turns = self.has_turns(op);
-        if turns || f.has_attr(op, keys::DOTS_COMPLETE) {
+        let turns = self.turns(op);
+        if turns.is_some() || f.has_attr(op, keys::DOTS_COMPLETE) {
             // Not where no iteration ran.
             let last = self.b.block();
             self.b.br_if(again, false, body, last);
             self.b.place(last);
-            if turns {
-                self.end_turns();
+            if let Some(barrier) = turns {
+                self.end_turns(barrier);
             }
             if f.has_attr(op, keys::DOTS_COMPLETE) {
                 self.isa.emit().group_wait(&mut self.b, 0, false);

@@ -5,7 +5,6 @@
 //! cp.async.bulk.tensor, swizzling modes.
 
 use super::{Buffer, Lower, TileVal, Val};
-use crate::buffers::channels::TURNS;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Layout, Op, Scalar, Space, Value, keys};
 use crate::isa::{AtomType, Mma, MmaAcc, MmaAgent, MmaOperand, MmaRequest, MmaTile};
@@ -534,18 +533,18 @@ impl Lower<'_> {
             MmaAcc::Memory(tile_at(&d, base, d.at, slot))
         };
         let mma = Mma { atom: &atom, a, b, acc, accumulate, agent };
-        if f.has_attr(op, keys::TAKES_TURN) {
-            self.turn(op, true)?;
+        if let Some(barrier) = f.attr_int(op, keys::TAKES_TURN) {
+            self.turn(op, true, barrier)?;
         }
         self.isa.emit().mma(&mut self.b, &mma).map_err(refused)?;
-        if f.has_attr(op, keys::GIVES_TURN) {
-            self.turn(op, false)?;
+        if let Some(barrier) = f.attr_int(op, keys::GIVES_TURN) {
+            self.turn(op, false, barrier)?;
         }
         Ok(())
     }
 
     /// Waits for the turn of this warpgroup, but for the first one's first, or gives it to the other one; see [`crate::materialize::turns`].
-    fn turn(&mut self, op: Op, takes: bool) -> CodegenResult<()> {
+    fn turn(&mut self, op: Op, takes: bool, barrier: i64) -> CodegenResult<()> {
         let f = self.f;
         let lower = f.op_parent(op).and_then(|l| f.named_operand(l, "lower"));
         let index = f.op_block(op).and_then(|b| f.block_params(b).first().copied());
@@ -554,7 +553,7 @@ impl Lower<'_> {
         };
         let group = self.b.fold_shr(agent.warp, 2);
         if !takes {
-            let other = self.b.fold_sub(TURNS + 1, group);
+            let other = self.b.fold_sub(barrier + 1, group);
             let threads = self.threads();
             self.b.bar_arrive(other, threads);
             return Ok(());
@@ -564,24 +563,24 @@ impl Lower<'_> {
         let begins = self.b.setp_eq_u32(index, lower);
         let first = self.first_group(group);
         let skip = self.b.and_pred(begins, first);
-        let own = self.b.fold_add(group, TURNS);
+        let own = self.b.fold_add(group, barrier);
         self.turn_unless(skip, own);
         Ok(())
     }
 
     /// Behind a loop with turns the first warpgroup waits for the last turn that it is given: nothing is left at a barrier.
-    pub(super) fn end_turns(&mut self) {
+    pub(super) fn end_turns(&mut self, barrier: i64) {
         let Some(agent) = self.multiplying() else { return };
         let group = self.b.fold_shr(agent.warp, 2);
         let first = self.first_group(group);
         let skip = self.b.not_pred(first);
-        self.turn_unless(skip, TURNS.into());
+        self.turn_unless(skip, Operand::Imm(barrier));
     }
 
-    /// Whether products of a loop are issued in turns.
-    pub(super) fn has_turns(&self, l: Op) -> bool {
+    /// The first of the barriers at which products of a loop are issued in turns, if they are.
+    pub(super) fn turns(&self, l: Op) -> Option<i64> {
         let mut body = self.f.op_block_at(l, 0).into_iter().flat_map(|b| self.f.block_ops(b));
-        body.any(|op| self.f.has_attr(op, keys::GIVES_TURN))
+        body.find_map(|op| self.f.attr_int(op, keys::GIVES_TURN))
     }
 
     fn first_group(&mut self, group: Operand) -> Reg {

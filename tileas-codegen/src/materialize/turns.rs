@@ -11,7 +11,7 @@
 use crate::buffers::BufferAssignment;
 use crate::buffers::channels::TURNS;
 use crate::ir::layouts::registers_per_thread;
-use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Space, TypeData, keys};
+use crate::ir::{Block, Function, Op, Opcode, Scalar, Space, TypeData, keys};
 use crate::plan::AgentPlan;
 use crate::storage::access::is_in_registers;
 use crate::storage::classify::is_product;
@@ -38,8 +38,8 @@ pub fn mark(func: &mut Function, plan: &AgentPlan, ba: &BufferAssignment) {
         }
     }
     for (first, last) in found {
-        func.set_attr(first, keys::TAKES_TURN, AttrData::Unit);
-        func.set_attr(last, keys::GIVES_TURN, AttrData::Unit);
+        func.set_int(first, keys::TAKES_TURN, TURNS.into());
+        func.set_int(last, keys::GIVES_TURN, TURNS.into());
     }
 }
 

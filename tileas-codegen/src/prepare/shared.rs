@@ -2,20 +2,18 @@
 //! positions, factors. Chains that share no tile can be different agents'.
 //!
 //! In: a kernel in value form with its loads where they will be. Out: the kernel in which no such tile is read by two components
-//! ([`crate::agents::components`]), where that leaves at least two that compute with products in a loop; else it stays as it is.
+//! ([`crate::storage::components`]), where that leaves at least two that compute with products in a loop; else it stays as it is.
 //!
 //! Lost without it: attention with 256 query rows has one agent for both halves' softmax, which on sm_100a holds 415 registers of 255,
 //! since both halves are masked by the same positions.
 //! Guarantee: values stay what they are. Cost: linear in ops and uses, only where a loop has two products.
 
 use super::{Draft, copy_before};
-use crate::agents::components::{Components, product_loops};
-use crate::agents::role;
 use crate::ir::opcodes::Traits;
-use crate::ir::{Function, Op, Value};
+use crate::ir::{Function, Op, Opcode, Value};
 use crate::isa::{AccAllocation, TargetIsa};
-use crate::plan::AgentKind;
 use crate::storage::classify::{Classes, ValueClass, classify, is_product, is_register_op};
+use crate::storage::components::{Components, product_loops};
 use cranelift_entity::{EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
@@ -30,8 +28,8 @@ pub(super) fn part(draft: &mut Draft<'_>, isa: &dyn TargetIsa) {
         return;
     }
     let Ok(classes) = classify(func, isa.acc_home()) else { return };
-    let issue = isa.mma_contract().issue;
-    let is_simt = |op: &Op| role(func, &classes, issue, *op) == Some(AgentKind::Simt);
+    let stores = |op: Op| func.opcode(op) == Opcode::AsyncTiledTmaStore;
+    let is_simt = |op: &Op| is_register_op(func, *op) || stores(*op);
     let simt: Vec<Op> = classes.ops.iter().copied().filter(is_simt).collect();
     let (free, users) = known_everywhere(func, &classes, &simt);
     if free.is_empty() {

@@ -13,6 +13,7 @@ pub mod carried;
 pub mod check;
 pub mod classify;
 pub mod coalesce;
+pub(crate) mod components;
 pub mod cost;
 pub mod flag;
 pub mod footprint;
