@@ -543,7 +543,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// Waits for the turn of this warpgroup, but for the first one's first, or gives it to the other one; see [`crate::materialize::turns`].
+    /// Waits for the turn of this warpgroup, but for the first one's first, or gives it to the other one; see `materialize::turns`.
     fn turn(&mut self, op: Op, takes: bool, barrier: i64) -> CodegenResult<()> {
         let f = self.f;
         let lower = f.op_parent(op).and_then(|l| f.named_operand(l, "lower"));

@@ -2,7 +2,7 @@
 //! positions, factors. Chains that share no tile can be different agents'.
 //!
 //! In: a kernel in value form with its loads where they will be. Out: the kernel in which no such tile is read by two components
-//! ([`crate::storage::components`]), where that leaves at least two that compute with products in a loop; else it stays as it is.
+//! (`storage::components`), where that leaves at least two that compute with products in a loop; else it stays as it is.
 //!
 //! Lost without it: attention with 256 query rows has one agent for both halves' softmax, which on sm_100a holds 415 registers of 255,
 //! since both halves are masked by the same positions.
