@@ -346,7 +346,7 @@ settings! {
     pipeline_depth: Option<u32> = None, "pipeline-depth", Allowed::IntOr(1, 64, "auto");
     /// Warps of an agent that computes in registers; `auto`: 4, or, where it keeps clear of tensor memory, as many as its tiles need.
     simt_warps: Option<u32> = None, "simt-warps", Allowed::PowerOfTwoOr(1, 16, "auto");
-    /// Most agents that compute in registers; `auto`: one, or two where a loop computes with two products that share no tile.
+    /// Most agents that compute in registers; `auto`: one, or two where loops compute with products in tensor memory that share no tile.
     max_simt_agents: Option<u32> = None, "max-simt-agents", Allowed::IntOr(1, 4, "auto");
     /// 32-bit registers per thread that the widest tile of one slice may take.
     slice_regs: u32 = 64, "slice-regs", Allowed::PowerOfTwo(8, 128);

@@ -29,7 +29,7 @@ pub struct AgentOptions {
     /// Warps of a simt agent; a power of two, four where it reads or writes tensor memory. Default: 4.
     pub simt_warps: u32,
     /// Most simt agents. Components of register ops (`storage::components`) may go to different agents; with fewer agents than components
-    /// they are dealt out. Default: one, or two where there are two that compute with the products of a loop.
+    /// they are dealt out. Default: one, or two where there are two that compute, in loops, with products in tensor memory.
     pub max_simt_agents: Option<u32>,
     /// Registers per thread a slice of a register chain may take, see [`crate::place::PlaceOptions`]. Default: 64.
     pub slice_regs: u32,

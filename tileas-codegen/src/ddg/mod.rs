@@ -353,6 +353,8 @@ struct Builder<'a> {
     webs: LoopWebs<'a>,
     /// The ops of the nodes.
     ops: PrimaryMap<Node, Op>,
+    /// The products among them.
+    products: Vec<Op>,
     memory: Memory,
 }
 
@@ -374,7 +376,17 @@ impl<'a> Builder<'a> {
         memory.seen.resize(func.num_values());
         memory.epoch = 0;
         let webs = LoopWebs::new(storage);
-        Builder { func, plan, constraints, machine, model, webs, ops: PrimaryMap::new(), memory }
+        Builder {
+            func,
+            plan,
+            constraints,
+            machine,
+            model,
+            webs,
+            ops: PrimaryMap::new(),
+            products: Vec::new(),
+            memory,
+        }
     }
 
     /// The problem of one loop, and the op of each of its nodes; not scheduled yet.
@@ -397,6 +409,8 @@ impl<'a> Builder<'a> {
             return Ok(ScheduledRegion { for_op, schedule, problem, ops, fused });
         };
         self.collect_nodes(body, extra.fuse_reads)?;
+        self.products.clear();
+        self.products.extend(self.ops.values().copied().filter(|&op| is_product(self.func, op)));
         self.find_live(body);
         self.ssa_edges(body);
         self.web_edges(body);
@@ -829,8 +843,8 @@ impl<'a> Builder<'a> {
 
     /// Whether a product takes a value from registers.
     fn multiplied(&self, v: Value) -> bool {
-        let takes = |op: &Op| is_product(self.func, *op) && self.func.named_operand(*op, "a") == Some(v);
-        self.func.value_data(v).space() == Some(Space::Rmem) && self.ops.values().any(takes)
+        let takes = |op: &Op| self.func.named_operand(*op, "a") == Some(v);
+        self.func.value_data(v).space() == Some(Space::Rmem) && self.products.iter().any(takes)
     }
 
     /// Whether a value follows from what does not change in an iteration by element-wise ops alone, as masks and distances

@@ -261,7 +261,7 @@ impl Tiles<'_> {
     /// many to search, one that holds an eighth more will do, and so on up to program order.
     fn order(&self, budget: u32) -> Option<(u32, Vec<Node>)> {
         let program = self.program();
-        let mut allowed = budget.max(self.held(0));
+        let mut allowed = budget.max(self.held(0)).max(1);
         while allowed < program.0 {
             match self.search(allowed) {
                 Ok(found) => return found,
@@ -444,7 +444,8 @@ pub fn requests(
     let named = |n: Node| p.id(n).to_owned();
     for agent in register_agents(p) {
         let (peak, most) = (register_peak(p, s, agent), budget(agent));
-        let multiplies = p.nodes().any(|u| p.extra(u).product && p.extra(u).simt_agent == Some(agent));
+        let products = p.nodes().filter(|&u| p.extra(u).product && p.extra(u).simt_agent == Some(agent));
+        let multiplies = products.count() > 1;
         if peak <= most && !multiplies {
             continue;
         }

@@ -243,7 +243,8 @@ impl Refiner<'_> {
         let cap = self.search.settings.max_regs.map_or(cap, |n| cap.min(n));
         let multiplies =
             func.ops().any(|op| is_product(func, op) && plan.op_agent[op].expand() == Some(agent));
-        let tiles = if multiplies { cap.saturating_sub(RESERVE) } else { (cap + 1) * 3 / 4 };
+        let tiles = (cap + 1) * 3 / 4;
+        let tiles = if multiplies { tiles.max(cap.saturating_sub(RESERVE)) } else { tiles };
         self.search.settings.spill_budget.unwrap_or(tiles)
     }
 

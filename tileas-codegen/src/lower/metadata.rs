@@ -61,6 +61,9 @@ impl Lower<'_> {
     fn named_barriers(&self) -> u32 {
         let mut named: SmallVec<[u32; 16]> = self.pipes.iter().filter_map(|p| p.named).collect();
         named.extend(self.scratches.iter().flatten().map(|s| s.named));
+        // Two for turns.
+        let turns = self.f.ops().filter_map(|op| self.f.attr_int(op, keys::GIVES_TURN));
+        named.extend(turns.filter_map(|n| u32::try_from(n).ok()).flat_map(|n| [n, n + 1]));
         named.sort_unstable();
         named.dedup();
         named.len() as u32

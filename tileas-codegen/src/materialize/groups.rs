@@ -129,7 +129,7 @@ fn is_group(func: &Function, op: Op) -> bool {
 }
 
 /// The end of a pipe at which a slot was taken.
-fn pipe_of(func: &Function, v: Value, depth: u32) -> Option<Value> {
+pub(super) fn pipe_of(func: &Function, v: Value, depth: u32) -> Option<Value> {
     let depth = depth.checked_sub(1)?;
     match func.value_def(v) {
         ValueDef::Param(b, n) => {

@@ -437,7 +437,11 @@ impl<'a> Skewed<'a> {
             let product = product.filter(|&op| is_product(src, op) && self.local_of(op) == Some(1));
             let Some(acc) = product.and_then(|op| src.named_operand(op, "acc")) else { continue };
             let made = self.vars.iter().position(|v| v.var == Var::Value(acc));
-            if let Some(w) = made.filter(|&w| self.vars[w].chain == 1 && self.vars[w].ty == self.vars[i].ty) {
+            let fits = |&w: &usize| {
+                let taken = self.vars.iter().any(|v| v.sum == Some(w));
+                !taken && self.vars[w].chain == 1 && self.vars[w].ty == self.vars[i].ty
+            };
+            if let Some(w) = made.filter(fits) {
                 self.vars[w].init = self.vars[i].init;
                 self.vars[i].sum = Some(w);
             }

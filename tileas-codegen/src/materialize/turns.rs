@@ -11,33 +11,44 @@
 use crate::buffers::BufferAssignment;
 use crate::buffers::channels::TURNS;
 use crate::ir::layouts::registers_per_thread;
+use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Scalar, Space, TypeData, keys};
 use crate::plan::AgentPlan;
 use crate::storage::access::is_in_registers;
-use crate::storage::classify::is_product;
+use crate::storage::classify::{is_leaf, is_product, is_scalar_source};
 
 /// Registers of a tile that takes long enough to compute.
 const WIDE: u32 = 8;
 
 /// Marks the batches.
 pub fn mark(func: &mut Function, plan: &AgentPlan, ba: &BufferAssignment) {
+    // They are the compiler's words.
+    for op in func.all_ops() {
+        if is_product(func, op) {
+            func.inherent_mut(op).remove(keys::TAKES_TURN);
+            func.inherent_mut(op).remove(keys::GIVES_TURN);
+        }
+    }
     let taken = ba.pipes.values().filter_map(|p| p.named).chain(ba.memory.scratch.iter().map(|s| s.named));
     if taken.max().is_some_and(|n| n >= TURNS) {
         return;
     }
-    let mut found: Vec<(Op, Op)> = Vec::new();
+    let mut found: Vec<(usize, (Op, Op))> = Vec::new();
     let mut blocks: Vec<Block> = Vec::new();
     for op in func.ops().filter(|&op| is_batched(func, op)) {
         let Some(block) = func.op_block(op).filter(|b| !blocks.contains(b)) else { continue };
         blocks.push(block);
-        let Some(agent) = agent_of(func, op).and_then(|n| plan.agents.values().nth(n)) else { continue };
-        if agent.warps == 8
-            && let Some(batch) = batch(func, block, agent.warps)
-        {
-            found.push(batch);
+        let Some(number) = agent_of(func, op) else { continue };
+        let Some(agent) = plan.agents.values().nth(number).filter(|a| a.warps == 8) else { continue };
+        if let Some(batch) = batch(func, block, agent.warps) {
+            found.push((number, batch));
         }
     }
-    for (first, last) in found {
+    // There is one pair of barriers.
+    if found.iter().any(|f| f.0 != found[0].0) {
+        return;
+    }
+    for (_, (first, last)) in found {
         func.set_int(first, keys::TAKES_TURN, TURNS.into());
         func.set_int(last, keys::GIVES_TURN, TURNS.into());
     }
@@ -58,6 +69,27 @@ fn agent_of(func: &Function, op: Op) -> Option<usize> {
             return (0..func.regions(parent).len()).find(|&r| func.op_block_at(parent, r) == Some(block));
         }
         at = parent;
+    }
+}
+
+/// Whether an op may stand between taking a turn and giving it: it must not make the warpgroup wait for the other one, which waits for the turn. So it
+/// is a wait for a slot that is told by an mbarrier, arithmetic within each thread, or for all agents alike; not what meets at a named barrier or goes through
+/// memory, and not the release of a slot, behind which a wait for the same ring may stand.
+fn is_own(func: &Function, op: Op) -> bool {
+    let opcode = func.opcode(op);
+    match opcode {
+        Opcode::AsyncDot | Opcode::AsyncPipelineIncIter => true,
+        Opcode::AsyncPipelineConsumerWait => {
+            let end = func.operands(op).first().and_then(|&v| super::groups::pipe_of(func, v, 32));
+            end.and_then(|v| func.defining_op(v)).is_some_and(|pipe| !func.has_attr(pipe, keys::NAMED))
+        }
+        _ => {
+            let simple = opcode.has(Traits::ELEMENTWISE) || is_leaf(opcode) || opcode == Opcode::Broadcast;
+            let scalar = func.results(op).iter().all(|&v| !func.value_data(v).is_tile());
+            opcode.has(Traits::PURE)
+                && func.regions(op).is_empty()
+                && (simple || scalar && !is_scalar_source(func, op))
+        }
     }
 }
 
@@ -82,6 +114,6 @@ fn batch(func: &Function, body: Block, warps: u32) -> Option<(Op, Op)> {
         })
     };
     let computes = |part: &[Op]| part.iter().filter(|op| !is_product(func, **op)).any(wide);
-    (!waits(&ops[first..last]) && waits(&ops[last..]) && computes(&ops[last..]))
+    (ops[first..last].iter().all(|&op| is_own(func, op)) && waits(&ops[last..]) && computes(&ops[last..]))
         .then(|| (ops[first], ops[last]))
 }

@@ -8,7 +8,7 @@
 //! since both halves are masked by the same positions.
 //! Guarantee: values stay what they are. Cost: linear in ops and uses, only where a loop has two products.
 
-use super::{Draft, copy_before};
+use super::{Draft, copy_before, is_annotated};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Function, Op, Opcode, Value};
 use crate::isa::{AccAllocation, TargetIsa};
@@ -57,7 +57,7 @@ fn known_everywhere(func: &Function, classes: &Classes, simt: &[Op]) -> (EntityS
     let mut users: Users = SecondaryMap::new();
     for &op in &classes.ops {
         for &v in func.operands(op).iter().filter(|&&v| classes.class(v) == ValueClass::Reg) {
-            if !users[v].contains(&op) {
+            if users[v].last() != Some(&op) {
                 users[v].push(op);
             }
         }
@@ -67,8 +67,9 @@ fn known_everywhere(func: &Function, classes: &Classes, simt: &[Op]) -> (EntityS
         let known = |v: &Value| {
             !func.value_data(*v).is_tile() || classes.class(*v) == ValueClass::Leaf || free.contains(*v)
         };
-        let simple =
-            opcode.has(Traits::PURE) && (opcode.has(Traits::ELEMENTWISE) || opcode.has(Traits::SHAPE));
+        let simple = opcode.has(Traits::PURE)
+            && (opcode.has(Traits::ELEMENTWISE) || opcode.has(Traits::SHAPE))
+            && !is_annotated(func, op);
         let Some(v) = func.result(op).filter(|_| simple && func.operands(op).iter().all(known)) else {
             continue;
         };
