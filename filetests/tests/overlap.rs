@@ -7,7 +7,7 @@
 //! In Hopper's attention two warpgroups take turns: each issues the products of a step between two steps of the other. Without their
 //! barriers they do not, which shows that this measure notices, too.
 
-use tileas_codegen::{Context, Settings};
+use tileas_codegen::{CompiledKernel, Context, Settings};
 use tileas_emu::host::data::{Fill, ViewSpec, place};
 use tileas_emu::{ChromeTrace, Lane, Machine, Memory, Mode, Program, RunOptions, TraceEvent};
 use tileas_launch::{Device, Named, View};
@@ -17,6 +17,18 @@ const TILES: usize = 4;
 /// Trips of the K loop.
 const TRIPS: i64 = 2;
 
+/// What one CTA does.
+fn run(kernel: &CompiledKernel, ptx: &str, named: &Named, mut memory: Memory, seed: u64) -> ChromeTrace {
+    let program = Program::parse(ptx).expect("the emulator reads the PTX");
+    let args = named.of(&kernel.metadata).expect("all arguments");
+    let launch = kernel.metadata.launch(&args, &Device { sms: 1 }, Some([1, 1, 1])).expect("arguments fit");
+    let launch = launch.emulated(&kernel.name).expect("a launch");
+    let options = RunOptions { mode: Mode::Random(seed), ..RunOptions::default() };
+    let mut events = ChromeTrace::default();
+    Machine::run(&program, &launch, &mut memory, &options, &mut events).expect("no fault");
+    events
+}
+
 /// Steps at which MMAs, reads of tensor memory and stores are issued.
 fn trace(text: &str, settings: &Settings, seed: u64) -> [Vec<u64>; 3] {
     let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");
@@ -24,7 +36,6 @@ fn trace(text: &str, settings: &Settings, seed: u64) -> [Vec<u64>; 3] {
     let module = context.parse(text, settings).expect("the kernel parses");
     let compiled = context.compile(&module, &*isa, settings).expect("the kernel compiles");
     let kernel = &compiled.kernels[0];
-    let program = Program::parse(&kernel.ptx).expect("the emulator reads the PTX");
     let (mut memory, mut named) = (Memory::new(), Named::default());
     let (m, n, k) = (256, 512, 64 * TRIPS as usize);
     for (name, shape, elem) in [
@@ -40,12 +51,7 @@ fn trace(text: &str, settings: &Settings, seed: u64) -> [Vec<u64>; 3] {
     for (name, value) in [("k_tiles", TRIPS), ("m_tiles", 2), ("n_tiles", 2)] {
         named.insert(name, value);
     }
-    let args = named.of(&kernel.metadata).expect("all arguments");
-    let launch = kernel.metadata.launch(&args, &Device { sms: 1 }, Some([1, 1, 1])).expect("arguments fit");
-    let launch = launch.emulated(&kernel.name).expect("a launch");
-    let options = RunOptions { mode: Mode::Random(seed), ..RunOptions::default() };
-    let mut events = ChromeTrace::default();
-    Machine::run(&program, &launch, &mut memory, &options, &mut events).expect("no fault");
+    let events = run(kernel, &kernel.ptx, &named, memory, seed);
     let steps = |wanted: &str| {
         let of = |e: &&TraceEvent| matches!(e.lane, Lane::Warp(_)) && e.what == wanted;
         events.events.iter().filter(of).map(|e| e.step).collect::<Vec<_>>()
@@ -97,7 +103,6 @@ fn products(seed: u64, turns: bool) -> [Vec<u64>; 2] {
     let is_turn = |line: &&str| !turns && barriers.iter().any(|b| line.contains(b));
     let kept: Vec<&str> = kernel.ptx.lines().filter(|line| !is_turn(line)).collect();
     let ptx = kept.join("\n");
-    let program = Program::parse(&ptx).expect("the emulator reads the PTX");
     let (mut memory, mut named) = (Memory::new(), Named::default());
     for (name, rows) in [("q", 128), ("k", 128 * STEPS), ("v", 128 * STEPS), ("o", 128)] {
         let spec = ViewSpec {
@@ -111,12 +116,7 @@ fn products(seed: u64, turns: bool) -> [Vec<u64>; 2] {
         named.insert(name, View::emulated(&view, &memory, None));
     }
     named.insert("scale", 0.125_f64);
-    let args = named.of(&kernel.metadata).expect("all arguments");
-    let launch = kernel.metadata.launch(&args, &Device { sms: 1 }, Some([1, 1, 1])).expect("arguments fit");
-    let launch = launch.emulated(&kernel.name).expect("a launch");
-    let options = RunOptions { mode: Mode::Random(seed), ..RunOptions::default() };
-    let mut events = ChromeTrace::default();
-    Machine::run(&program, &launch, &mut memory, &options, &mut events).expect("no fault");
+    let events = run(kernel, &ptx, &named, memory, seed);
     [0, 4].map(|warp| {
         let of = |e: &&TraceEvent| e.lane == Lane::Warp(warp) && e.what == "wgmma issued";
         events.events.iter().filter(of).map(|e| e.step).collect()

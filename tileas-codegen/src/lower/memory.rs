@@ -551,7 +551,7 @@ impl Lower<'_> {
         let (Some(index), Some(lower), Some(agent)) = (index, lower, self.multiplying()) else {
             return self.err(Code::E0803, op, "a turn outside of a loop");
         };
-        let group = self.b.fold_shr(agent.warp, 2);
+        let group = self.warpgroup(&agent);
         if !takes {
             let other = self.b.fold_sub(barrier + 1, group);
             let threads = self.threads();
@@ -571,7 +571,7 @@ impl Lower<'_> {
     /// Behind a loop with turns the first warpgroup waits for the last turn that it is given: nothing is left at a barrier.
     pub(super) fn end_turns(&mut self, barrier: i64) {
         let Some(agent) = self.multiplying() else { return };
-        let group = self.b.fold_shr(agent.warp, 2);
+        let group = self.warpgroup(&agent);
         let first = self.first_group(group);
         let skip = self.b.not_pred(first);
         self.turn_unless(skip, Operand::Imm(barrier));
@@ -581,6 +581,11 @@ impl Lower<'_> {
     pub(super) fn turns(&self, l: Op) -> Option<i64> {
         let mut body = self.f.op_block_at(l, 0).into_iter().flat_map(|b| self.f.block_ops(b));
         body.find_map(|op| self.f.attr_int(op, keys::GIVES_TURN))
+    }
+
+    /// The number of a thread's warpgroup in its agent.
+    fn warpgroup(&mut self, agent: &MmaAgent) -> Operand {
+        self.b.fold_shr(agent.warp, self.isa.machine().limits.warpgroup_warps.trailing_zeros())
     }
 
     fn first_group(&mut self, group: Operand) -> Reg {

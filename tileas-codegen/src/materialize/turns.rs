@@ -17,6 +17,8 @@ use crate::plan::AgentPlan;
 use crate::storage::access::is_in_registers;
 use crate::storage::classify::{is_leaf, is_product, is_scalar_source};
 
+/// Warps of two warpgroups.
+const BOTH: u32 = 8;
 /// Registers of a tile that takes long enough to compute.
 const WIDE: u32 = 8;
 
@@ -39,7 +41,7 @@ pub fn mark(func: &mut Function, plan: &AgentPlan, ba: &BufferAssignment) {
         let Some(block) = func.op_block(op).filter(|b| !blocks.contains(b)) else { continue };
         blocks.push(block);
         let Some(number) = agent_of(func, op) else { continue };
-        let Some(agent) = plan.agents.values().nth(number).filter(|a| a.warps == 8) else { continue };
+        let Some(agent) = plan.agents.values().nth(number).filter(|a| a.warps == BOTH) else { continue };
         if let Some(batch) = batch(func, block, agent.warps) {
             found.push((number, batch));
         }

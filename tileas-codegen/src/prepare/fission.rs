@@ -7,7 +7,7 @@
 //! Guarantee: each sum is computed as before. Loops with stores, atomic updates, ordered loads or loads of what the kernel writes stay. Cost: linear in the ops of such loops.
 
 use super::dead::{Live, is_removable, remove_dead};
-use super::{Draft, copy_before, view_of, written_views};
+use super::{Draft, copied, copy_before, view_of, written_views};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Function, Op, Opcode, Value, ValueDef};
 use crate::isa::{AccAllocation, TargetIsa};
@@ -16,8 +16,10 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
-/// Words of sums that fit, beside what else a loop needs: those of 128 x 256 f32 and half as many.
-pub(super) const MOST_WORDS: u64 = 48 << 10;
+/// Words of sums that fit, beside what else a loop needs: three quarters of the registers.
+pub(super) fn most_words(isa: &dyn TargetIsa) -> u64 {
+    u64::from(isa.machine().limits.regs_per_sm) / 4 * 3
+}
 
 /// Runs loops in parts.
 pub(super) fn part(draft: &mut Draft<'_>, isa: &dyn TargetIsa, live: &mut Live) {
@@ -30,7 +32,7 @@ pub(super) fn part(draft: &mut Draft<'_>, isa: &dyn TargetIsa, live: &mut Live) 
     let found: SmallVec<[(Op, Parts); 2]> = func
         .ops()
         .filter(|&op| func.opcode(op) == Opcode::For)
-        .filter_map(|op| Some((op, parts(func, op, &written)?)))
+        .filter_map(|op| Some((op, parts(func, op, &written, most_words(isa))?)))
         .collect();
     if found.is_empty() {
         return;
@@ -51,7 +53,7 @@ struct Parts {
 }
 
 /// The parts of a loop that carries too much.
-fn parts(func: &Function, l: Op, written: &EntitySet<Value>) -> Option<Parts> {
+fn parts(func: &Function, l: Op, written: &EntitySet<Value>, most: u64) -> Option<Parts> {
     let body = func.op_block_at(l, 0)?;
     let yields = func.region_yields(l, 0);
     let summed = |v: Value| func.defining_op(v).is_some_and(|op| is_product(func, op));
@@ -65,7 +67,7 @@ fn parts(func: &Function, l: Op, written: &EntitySet<Value>) -> Option<Parts> {
             || func.regions(op).is_empty() && is_removable(func, op) && (!is_load(func, op) || steady(op))
     };
     let all: u64 = yields.iter().filter(|&&y| summed(y)).map(|&y| words(y)).sum();
-    if all <= MOST_WORDS || func.exit_of(l).is_some() || !func.block_ops(body).all(simple) {
+    if all <= most || func.exit_of(l).is_some() || !func.block_ops(body).all(simple) {
         return None;
     }
     // What is loaded, and what is known without loads, may be shared.
@@ -158,15 +160,9 @@ fn copy_loop(func: &mut Function, l: Op, before: Op) -> Option<Op> {
         copies[p] = func.add_block_param(region, ty).into();
     }
     for op in func.block_ops(body).collect::<SmallVec<[Op; 16]>>() {
-        let of = |&v: &Value| copies[v].expand().unwrap_or(v);
-        let operands: SmallVec<[Value; 4]> = func.operands(op).iter().map(of).collect();
-        let segments: SmallVec<[u32; 4]> = func.segments(op).into();
-        let types: SmallVec<[_; 1]> = func.results(op).iter().map(|&v| func.value_type(v)).collect();
-        let copy = func.make_op(func.opcode(op), &operands, &segments, &types, func.op_loc(op));
-        *func.inherent_mut(copy) = func.inherent(op).clone();
-        *func.discardable_mut(copy) = func.discardable(op).clone();
+        let copy = copied(func, op, |v| copies[v].expand().unwrap_or(v));
         func.append_op(region, copy);
-        for n in 0..types.len() {
+        for n in 0..func.results(op).len() {
             copies[func.results(op)[n]] = func.results(copy)[n].into();
         }
     }

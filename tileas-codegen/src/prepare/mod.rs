@@ -218,15 +218,21 @@ fn replace(
     new
 }
 
-/// An op without regions once more, in front of another one.
+/// An op once more, in front of another one.
 fn copy_before(func: &mut Function, op: Op, before: Op) -> Op {
-    let operands: SmallVec<[Value; 4]> = func.operands(op).into();
+    let new = copied(func, op, |v| v);
+    func.insert_before(before, new);
+    new
+}
+
+/// An op once more, without its regions and without a place, of what stands for its operands.
+fn copied(func: &mut Function, op: Op, of: impl Fn(Value) -> Value) -> Op {
+    let operands: SmallVec<[Value; 4]> = func.operands(op).iter().map(|&v| of(v)).collect();
     let segments: SmallVec<[u32; 4]> = func.segments(op).into();
     let types: SmallVec<[Type; 1]> = func.results(op).iter().map(|&v| func.value_type(v)).collect();
     let new = func.make_op(func.opcode(op), &operands, &segments, &types, func.op_loc(op));
     *func.inherent_mut(new) = func.inherent(op).clone();
     *func.discardable_mut(new) = func.discardable(op).clone();
-    func.insert_before(before, new);
     new
 }
 

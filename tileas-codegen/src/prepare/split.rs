@@ -85,7 +85,7 @@ fn too_large(func: &Function, op: Op, isa: &dyn TargetIsa) -> Option<u8> {
     if isa.atoms().select_mma(&r).is_ok() {
         // Of more sums than registers hold each half is computed by itself.
         let in_registers = isa.acc_home().allocation == AccAllocation::Registers;
-        let halves = r.m >= 128 && u64::from(r.m) * u64::from(r.n) > super::fission::MOST_WORDS;
+        let halves = r.m >= 128 && u64::from(r.m) * u64::from(r.n) > super::fission::most_words(isa);
         return (in_registers && halves).then_some(0);
     }
     let shapes =

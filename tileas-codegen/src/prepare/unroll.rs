@@ -12,7 +12,7 @@
 //! Guarantee: names stay with the last iteration. Cost: linear in the ops of the result, once per level of
 //! loops that are written out.
 
-use super::{Draft, Renames, is_annotated, is_region};
+use super::{Draft, Renames, copied, is_annotated, is_region};
 use crate::ir::opcodes::{Traits, keys};
 use crate::ir::{AttrData, Function, Op, Opcode, Value};
 use cranelift_entity::SecondaryMap;
@@ -113,13 +113,9 @@ fn expand(func: &mut Function, op: Op, found: &Small, renamed: &mut Renames) {
             copies[v].expand().unwrap_or(v)
         };
         for &o in &ops {
-            let operands: SmallVec<[Value; 4]> = func.operands(o).iter().map(|&v| of(&copies, v)).collect();
-            let segments: SmallVec<[u32; 4]> = func.segments(o).into();
-            let types: SmallVec<[_; 1]> = func.results(o).iter().map(|&v| func.value_type(v)).collect();
-            let copy = func.make_op(func.opcode(o), &operands, &segments, &types, func.op_loc(o));
-            *func.inherent_mut(copy) = func.inherent(o).clone();
+            let copy = copied(func, o, |v| of(&copies, v));
             func.insert_before(op, copy);
-            for n in 0..types.len() {
+            for n in 0..func.results(o).len() {
                 copies[func.results(o)[n]] = func.results(copy)[n].into();
             }
         }

@@ -151,9 +151,12 @@ impl Polish {
             });
             let Some(from) = behind.max() else { continue };
             table.remove(u, now);
-            let t = table.first_fit(u, from + 1, hi).unwrap_or(now);
-            table.place(u, t);
-            ims.start[u.index()] = t;
+            let before = stages(l.p, &ims.start, wide);
+            ims.start[u.index()] = table.first_fit(u, from + 1, hi).unwrap_or(now);
+            if stages(l.p, &ims.start, wide) > before {
+                ims.start[u.index()] = now;
+            }
+            table.place(u, ims.start[u.index()]);
         }
         at.keep_placed();
     }
