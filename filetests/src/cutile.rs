@@ -4,6 +4,7 @@
 //! the arrays as `.npy`. A kernel is read, checked, lowered, compiled for a target, assembled where an assembler is at hand, and run in
 //! the emulator with everything at once, as late as allowed, and at random, under every detector.
 
+use crate::device::{self, Runner};
 use crate::external;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
@@ -76,11 +77,29 @@ pub struct Ran {
 /// Bytes on both sides of an array that nothing may write.
 const GUARD: usize = 256;
 
-/// Runs one kernel on one target.
+/// Runs one kernel on one target, in the emulator.
 ///
 /// # Errors
 /// Whatever is not as it should be, and in which step.
 pub fn run(folder: &Path, name: &str, target: &str, modes: &[Mode]) -> Result<Ran> {
+    run_in(folder, name, target, Place::Emulator(modes))
+}
+
+/// Runs one kernel on a device.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_on(runner: &Runner, folder: &Path, name: &str) -> Result<Ran> {
+    run_in(folder, name, runner.device().target(), Place::Device(runner))
+}
+
+/// Where a kernel runs.
+enum Place<'a> {
+    Emulator(&'a [Mode]),
+    Device(&'a Runner),
+}
+
+fn run_in(folder: &Path, name: &str, target: &str, place: Place<'_>) -> Result<Ran> {
     let file = |name: &str| folder.join(name);
     let case = std::fs::read_to_string(file(&format!("{name}.json")))?;
     let case: Case = serde_json::from_str(&case).context("the description")?;
@@ -101,8 +120,6 @@ pub fn run(folder: &Path, name: &str, target: &str, modes: &[Mode]) -> Result<Ra
         None => external::assemble(&format!("cutile_{name}_{target}"), target, &ptx)?,
         Some(_) => String::new(),
     };
-    let program =
-        Program::parse(&ptx).map_err(|d| anyhow::anyhow!("the emulator does not read it: {d:?}"))?;
     let all = tileas_launch::json::read(&compiled.metadata_json())?;
     let metadata = all.iter().find(|m| m.kernel == case.symbol).context("no metadata of the kernel")?;
     let (mut memory, mut places) = (Memory::new(), BTreeMap::new());
@@ -144,29 +161,58 @@ pub fn run(folder: &Path, name: &str, target: &str, modes: &[Mode]) -> Result<Ra
     let prepared = metadata
         .launch(&args, &Device { sms: 4 }, Some(case.grid))
         .map_err(|e| anyhow::anyhow!("launch: {e}"))?;
-    let launch = prepared.emulated(&metadata.kernel).map_err(|e| anyhow::anyhow!("launch: {e}"))?;
-    for &mode in modes {
-        let mut memory = memory.clone();
-        let options = RunOptions {
-            mode,
-            detectors: Detectors::ALL,
-            max_steps: 400_000_000,
-            resident: if matches!(mode, Mode::Random(s) if s % 2 == 0) { 2 } else { 1 },
-            ..RunOptions::default()
-        };
-        if let Err(fault) = Machine::run(&program, &launch, &mut memory, &options, &mut NoTrace) {
-            bail!("run, {mode:?}: {fault}\n{}", fault.events.join("\n"));
-        }
+    let judge = |memory: &Memory| -> Result<()> {
         for (array, want) in &case.expect {
             let (buffer, len, dtype) = places.get(array).context("no such array")?;
             let elem = Elem::by_name(known_type(dtype)).with_context(|| format!("dtype {dtype}"))?;
             let got = &memory.bytes(*buffer)[GUARD..GUARD + len];
-            compare(array, elem, got, &npy(&file(&want.file))?, want).with_context(|| format!("{mode:?}"))?;
+            compare(array, elem, got, &npy(&file(&want.file))?, want)?;
         }
         for (array, (buffer, len, _)) in &places {
             let bytes = memory.bytes(*buffer);
             let guards = bytes[..GUARD].iter().chain(&bytes[GUARD + len..]);
-            ensure!(guards.into_iter().all(|&b| b == 0x5A), "{mode:?}: {array} is written out of bounds");
+            ensure!(guards.into_iter().all(|&b| b == 0x5A), "{array} is written out of bounds");
+        }
+        Ok(())
+    };
+    match place {
+        Place::Emulator(modes) => {
+            let program =
+                Program::parse(&ptx).map_err(|d| anyhow::anyhow!("the emulator does not read it: {d:?}"))?;
+            let launch = prepared.emulated(&metadata.kernel).map_err(|e| anyhow::anyhow!("launch: {e}"))?;
+            for &mode in modes {
+                let mut memory = memory.clone();
+                let options = RunOptions {
+                    mode,
+                    detectors: Detectors::ALL,
+                    max_steps: 400_000_000,
+                    resident: if matches!(mode, Mode::Random(s) if s % 2 == 0) { 2 } else { 1 },
+                    ..RunOptions::default()
+                };
+                if let Err(fault) = Machine::run(&program, &launch, &mut memory, &options, &mut NoTrace) {
+                    bail!("run, {mode:?}: {fault}\n{}", fault.events.join("\n"));
+                }
+                judge(&memory).with_context(|| format!("{mode:?}"))?;
+            }
+        }
+        Place::Device(runner) => {
+            let kernel = runner.load(&ptx, metadata)?;
+            let buffers: Vec<_> = places.values().map(|p| p.0).collect();
+            let pointers: Vec<_> = case
+                .arrays
+                .iter()
+                .flat_map(|(array, data)| {
+                    let buffer = places[array].0;
+                    data.addresses.iter().map(move |a| (buffer, GUARD + 8 * a.index))
+                })
+                .collect();
+            let launch =
+                device::Launch { args: &args, grid: prepared.grid, buffers: &buffers, pointers: &pointers };
+            for run in 0..device::RUNS {
+                let mut memory = memory.clone();
+                runner.run(&kernel, &launch, &mut memory)?;
+                judge(&memory).with_context(|| format!("run {run}"))?;
+            }
         }
     }
     Ok(Ran { assembled, ptx })

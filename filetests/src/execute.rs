@@ -22,6 +22,7 @@
 //! Timings: everything at once, everything as late as allowed, and one random run per seed, all with every detector.
 //! Formulas: [`tileas_emu::host::formula`].
 
+use crate::device::{self, Runner};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
@@ -247,17 +248,55 @@ const MAX_STEPS: u64 = 200_000_000;
 /// # Errors
 /// The first fault or difference, with case, seed and timing.
 pub fn execute(forms: &Forms<'_>, cases: &[RunCase]) -> Result<()> {
-    ensure!(!cases.is_empty(), "`test run` without a `; case:`");
+    let metadata = metadata(forms, cases)?;
     let program = Program::parse(forms.ptx).map_err(|list| {
         let lines: Vec<String> = list.iter().take(8).map(|d| format!("{d:?}")).collect();
         anyhow::anyhow!("the emulator does not read the PTX:\n{}", lines.join("\n"))
     })?;
-    let all = tileas_launch::json::read(forms.metadata)?;
-    let metadata = all.iter().find(|m| m.kernel == forms.source.name).context("no metadata of the kernel")?;
     for (n, case) in cases.iter().enumerate() {
-        run_case(forms, &program, metadata, case).with_context(|| format!("case {n}"))?;
+        run_case(forms, &program, &metadata, case).with_context(|| format!("case {n}"))?;
     }
     Ok(())
+}
+
+/// Runs all cases on a device instead of the emulator, and nothing agent by agent.
+///
+/// # Errors
+/// The first fault or difference, with case and seed.
+pub fn execute_on(runner: &Runner, forms: &Forms<'_>, cases: &[RunCase]) -> Result<()> {
+    let metadata = metadata(forms, cases)?;
+    let kernel = runner.load(forms.ptx, &metadata)?;
+    for (n, case) in cases.iter().enumerate() {
+        for seed in case.seeds() {
+            let place = || format!("case {n}, seed {seed}");
+            let start = setup(case, seed).with_context(place)?;
+            let grid = case.grid.as_ref().map(|list| launch_grid(list, &start)).transpose()?;
+            let args = start.args.of(&metadata)?;
+            let grid = metadata.launch(&args, &start.device, grid).with_context(place)?.grid;
+            let scaled = case.is_approximate();
+            let oracle =
+                oracle(forms.source, &start, grid, &Limits::default(), scaled).with_context(place)?;
+            judge(case, &start, forms.source, &oracle).with_context(place)?;
+            let buffers: Vec<_> = start.views.values().map(|v| v.buffer).collect();
+            let launch = device::Launch { args: &args, grid, buffers: &buffers, pointers: &[] };
+            let tolerance = ToleranceCase::value(case.tol.as_ref())?;
+            for run in 0..device::RUNS {
+                let mut memory = start.memory.clone();
+                runner.run(&kernel, &launch, &mut memory).with_context(place)?;
+                compare(forms.source, &start, &memory, &oracle, tolerance)
+                    .with_context(|| format!("run {run}"))
+                    .with_context(place)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Launch metadata of the kernel.
+fn metadata(forms: &Forms<'_>, cases: &[RunCase]) -> Result<LaunchMetadata> {
+    ensure!(!cases.is_empty(), "`test run` without a `; case:`");
+    let all = tileas_launch::json::read(forms.metadata)?;
+    all.into_iter().find(|m| m.kernel == forms.source.name).context("no metadata of the kernel")
 }
 
 /// Global memory and arguments of one run.

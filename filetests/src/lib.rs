@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cutile;
+pub mod device;
 pub mod errors;
 pub mod execute;
 pub mod external;

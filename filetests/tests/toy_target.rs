@@ -337,8 +337,9 @@ impl Emit for Toy {
         Ok(())
     }
 
-    /// What the thread has issued is done: it goes on behind it.
+    /// What the thread has issued is done: it goes on behind it. It has read operands by ordinary loads, which a bulk copy must not overtake.
     fn commit(&self, b: &mut FuncBuilder<'_>, barrier: Operand) {
+        b.fence_proxy_async_shared_cta();
         b.mbarrier_arrive(barrier);
     }
 

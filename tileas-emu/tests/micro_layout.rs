@@ -284,7 +284,7 @@ fn bulk_copy_cases() {
             map.row_gather(coords[..].try_into().unwrap(), BASE, &mut pieces).unwrap();
         } else {
             map.check_box(&coords, BASE + at, !load).unwrap();
-            map.pieces(&coords, BASE + at, &mut pieces).unwrap();
+            map.pieces(&coords, BASE + at, !load, &mut pieces).unwrap();
         }
         if load {
             let mut smem = vec![0xA5u8; scalars[0] as usize];

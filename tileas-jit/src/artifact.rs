@@ -12,7 +12,7 @@ use tileas_launch::LaunchMetadata;
 pub(crate) struct Artifact {
     pub metadata: LaunchMetadata,
     pub ptx: String,
-    /// None where PTX is what runs.
+    /// None where PTX is what runs, or what the device is given.
     pub machine_code: Option<Cubin>,
     /// What made the machine code.
     pub assembler: String,

@@ -27,6 +27,11 @@ pub(crate) trait Backend: Send + Sync + Debug {
     /// Whether it wants machine code; else PTX is enough.
     fn wants_machine_code(&self) -> bool;
 
+    /// Whether it can also take PTX, of which it makes machine code of its own that nobody else sees.
+    fn takes_ptx(&self) -> bool {
+        !self.wants_machine_code()
+    }
+
     /// What makes machine code for it, unless somebody names it.
     fn assemblers(&self, options: &Options) -> Ladder {
         Ladder::find(options)

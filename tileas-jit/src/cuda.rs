@@ -52,6 +52,10 @@ impl Backend for Cuda {
         true
     }
 
+    fn takes_ptx(&self) -> bool {
+        true
+    }
+
     fn assemblers(&self, options: &Options) -> Ladder {
         Ladder::find_for(&self.context, options)
     }
@@ -63,9 +67,11 @@ impl Backend for Cuda {
             let text = format!("{entry} takes {bytes} bytes of shared memory, {} has {most}", self.name());
             return Err(Error::new(Code::E1208, text));
         }
-        let image = code.machine_code.as_ref();
-        let image = image.ok_or_else(|| Error::new(Code::E1208, format!("{entry} is no machine code")))?;
-        Ok(Arc::new(Entry(Module::load(&self.context, image)?.function(entry)?)))
+        let module = match &code.machine_code {
+            Some(image) => Module::load(&self.context, image)?,
+            None => Module::compile(&self.context, &code.ptx)?,
+        };
+        Ok(Arc::new(Entry(module.function(entry)?)))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Block>, Error> {

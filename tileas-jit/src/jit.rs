@@ -6,7 +6,7 @@
 //! builds of compiler and tables, the assembler.
 
 use crate::artifact::Artifact;
-use crate::assembler::{Assembler, Ladder, Options};
+use crate::assembler::{Assembler, Ladder, Options, wants_whole_program};
 use crate::cache::{Cache, Key, KeyBuilder, Memory, Stats};
 use crate::device::Device;
 use crate::error::{Code, Error};
@@ -226,8 +226,19 @@ impl Jit {
     ) -> Result<Artifact, Error> {
         let (mut machine_code, mut assembler) = (None, String::new());
         if self.0.device.0.wants_machine_code() {
-            let assembled = self.0.ladder.assemble_by(&ptx, self.0.device.target())?;
-            (machine_code, assembler) = (Some(assembled.cubin), assembled.rung);
+            let (ladder, device) = (&self.0.ladder, &self.0.device);
+            // What linkers do badly the device itself does better.
+            let assembled = match wants_whole_program(&ptx) && device.0.takes_ptx() {
+                true => match ladder.ask(&ptx, device.target(), false) {
+                    Err(error) if error.code == Code::E1201 => None,
+                    answer => Some(answer?),
+                },
+                false => Some(ladder.assemble_by(&ptx, device.target())?),
+            };
+            (machine_code, assembler) = match assembled {
+                Some(assembled) => (Some(assembled.cubin), assembled.rung),
+                None => (None, "driver, when it is loaded".into()),
+            };
         }
         Ok(Artifact { metadata, ptx, machine_code, assembler, warnings })
     }

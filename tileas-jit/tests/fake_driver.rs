@@ -194,7 +194,7 @@ fn what_fails_is_named() {
             launch.params.remove(n);
             let error = function.launch(&launch, &stream).expect_err("a value is missing");
             assert!(
-                error.code == Code::E1205 && error.message.contains("of the entry: [(0, 128), (128, 8)"),
+                error.code == Code::E1205 && error.message.contains("of [128, 8, 2, 4] in the entry"),
                 "{error}"
             );
         }

@@ -211,9 +211,10 @@ fn register_options(func: &mut nvvm::Function, isa: &dyn TargetIsa, settings: &S
         shared: None,
     };
     if let Some(n) = settings.max_regs {
+        // More than the threads of a CTA can have would keep it from being launched.
         options.cap = options.cap.min(n);
         // The two exclude each other.
-        (func.launch.maxnreg, func.launch.minnctapersm) = (Some(n), None);
+        (func.launch.maxnreg, func.launch.minnctapersm) = (Some(options.cap), None);
     }
     options
 }

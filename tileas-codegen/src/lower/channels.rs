@@ -235,8 +235,14 @@ impl Lower<'_> {
                     // The next agent to take the slot may overwrite, or hand on, what was stored in place before it was freed.
                     self.wait_stores();
                     self.fence_signal(self.agent.tensor && pipe.tensor_side);
+                    let per_warp = self.f.has_attr(op, keys::PER_WARP);
+                    // Ordinary loads come before the bulk copy that takes the slot next only by a fence between the proxies; where lanes
+                    // arrive for their warps, products have read it, which are of the copies' proxy.
+                    if matches!(pipe.def.full, Signal::Tx { .. }) && !per_warp {
+                        self.b.fence_proxy_async_shared_cta();
+                    }
                     let bar = self.barrier(pipe.empty_at, slot);
-                    if let Some(p) = self.agent.first_lane.filter(|_| self.f.has_attr(op, keys::PER_WARP)) {
+                    if let Some(p) = self.agent.first_lane.filter(|_| per_warp) {
                         self.b.on(p);
                     }
                     self.b.mbarrier_arrive(bar);

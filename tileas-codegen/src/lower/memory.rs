@@ -131,14 +131,16 @@ impl Lower<'_> {
     }
 
     /// Where a tile is stored that begins at an element. The corner of a store may lie beyond the end of a tensor but not before its
-    /// begin (CUDA programming guide, tensor memory access): what is negative goes beyond the end, where nothing is written.
+    /// begin (CUDA programming guide, tensor memory access): what is negative goes beyond the end, where nothing is written, to a multiple of
+    /// 16 bytes, as in the innermost dimension all coordinates must be.
     fn stored_at(&mut self, first: Operand) -> Operand {
+        const BEYOND: u32 = 0x7fff_ff80;
         match first {
             Operand::Imm(n) if (0..1 << 31).contains(&n) => first,
-            Operand::Imm(_) => Operand::Imm(i64::from(i32::MAX)),
+            Operand::Imm(_) => Operand::Imm(i64::from(BEYOND)),
             x => {
                 let r = self.b.as_reg(RegTy::B32, x);
-                self.b.min_u32(r, i32::MAX as u32).into()
+                self.b.min_u32(r, BEYOND).into()
             }
         }
     }
@@ -503,7 +505,7 @@ impl Lower<'_> {
         self.fence_waited();
         let slot = |stage: &str| self.stage(op, f.named_segment(op, stage));
         let (sa, sb) = (slot("a_stage")?, slot("b_stage")?);
-        let accumulate = match f.named_operand(op, "accumulate") {
+        let mut accumulate = match f.named_operand(op, "accumulate") {
             Some(v) => self.scalar(op, v)?,
             None => Operand::Imm(1),
         };
@@ -522,7 +524,11 @@ impl Lower<'_> {
         let agent = self.multiplying();
         let regs: SmallVec<[Reg; 128]>;
         let acc = if in_registers {
-            regs = self.updated(op, acc, (request.m, request.n))?;
+            let nothing;
+            (regs, nothing) = self.updated(op, acc, (request.m, request.n))?;
+            if nothing {
+                accumulate = Operand::Imm(0);
+            }
             MmaAcc::Registers(&regs)
         } else {
             let (d, slot) = (self.buffer(op, acc)?, self.stage(op, f.named_segment(op, "acc_stage"))?);
@@ -620,8 +626,14 @@ impl Lower<'_> {
         Ok(regs)
     }
 
-    /// The registers that a product updates: those of the accumulator, where nothing else reads it, or copies. They are the result.
-    fn updated(&mut self, op: Op, acc: Value, (m, n): (u32, u32)) -> CodegenResult<SmallVec<[Reg; 128]>> {
+    /// The registers that a product updates: those of the accumulator, where nothing else reads it, or copies; and whether the accumulator is 0,
+    /// of which no register need tell. They are the result.
+    fn updated(
+        &mut self,
+        op: Op,
+        acc: Value,
+        (m, n): (u32, u32),
+    ) -> CodegenResult<(SmallVec<[Reg; 128]>, bool)> {
         let f = self.f;
         let Some(result) = f.result(op) else { return self.err(Code::E0803, op, "a product without result") };
         let layout = (self.isa.acc_home().layout)(m, n, self.agent.warps);
@@ -633,17 +645,20 @@ impl Lower<'_> {
         let own = whole && may_take_over(f, acc, op, self.fusion.uses_of(acc));
         let t = self.expand(op, &value)?;
         let rt = super::control::element_reg(t.elem);
+        let nothing =
+            (0..t.regs.len()).all(|i| matches!(self.unit(&t, i), Operand::F32(0) | Operand::Imm(0)));
         let mut regs: SmallVec<[Reg; 128]> = SmallVec::new();
         for i in 0..t.regs.len() {
             regs.push(match self.unit(&t, i) {
                 Operand::Reg(r) if own => r,
+                _ if nothing => self.b.reg(rt),
                 x => self.b.imm(rt, x),
             });
         }
         let regs_of = self.keep(regs.iter().copied().map(Operand::Reg));
         let tile = TileVal { regs: regs_of, splat: false, ty: f.value_type(result), ..t };
         self.vals[result] = Val::Tile(tile);
-        Ok(regs)
+        Ok((regs, nothing))
     }
 
     /// What a product asks for, and the buffers of its operands.

@@ -35,6 +35,8 @@ pub(crate) struct MapKey {
     pub nan: bool,
     /// Innermost extent of the whole tile (split into several boxes when wider).
     pub loads: bool,
+    /// Whether tiles are stored through it.
+    pub stores: bool,
 }
 
 /// Where a view comes from.
@@ -341,6 +343,7 @@ impl Abi {
                     let desc = f.named_operand(op, "desc").and_then(|d| f.defining_op(d));
                     if let Some(map) = desc.and_then(|d| abi.maps.get_mut(abi.desc_map[d])) {
                         map.loads |= code == Opcode::AsyncTiledTmaLoad;
+                        map.stores |= code == Opcode::AsyncTiledTmaStore;
                         let view = map.view;
                         abi.note_written(view, code == Opcode::AsyncTiledTmaStore);
                     }
@@ -540,8 +543,14 @@ impl Abi {
         if let Some(big) = dims.iter().find(|&&d| d > 256) {
             return fail(format!("box extent {big} exceeds 256"));
         }
-        let key =
-            MapKey { view, dims, swizzle, nan: f.attr_name(op, keys::OOB) == Some("nan"), loads: false };
+        let key = MapKey {
+            view,
+            dims,
+            swizzle,
+            nan: f.attr_name(op, keys::OOB) == Some("nan"),
+            loads: false,
+            stores: false,
+        };
         let same = |m: &MapKey| {
             m.view == key.view && m.dims == key.dims && m.swizzle == key.swizzle && m.nan == key.nan
         };
@@ -663,6 +672,12 @@ impl Abi {
             let per16 = 16 / v.elem.bytes().clamp(1, 16);
             for d in (0..v.dims.len().saturating_sub(1)).filter(|_| mapped(i)) {
                 out.extend(v.stride(d).map(|s| s.is_multiple_of(per16.into())));
+            }
+            // TMA stores whole units of 16 bytes, beyond the end of a row too (seen on an H100).
+            if self.maps.iter().any(|m| m.view == i && m.stores)
+                && let (Some(d), Some(Dim::Dynamic)) = (v.dims.len().checked_sub(1), v.dims.last())
+            {
+                out.extend(v.extent(d).map(|e| e.is_multiple_of(per16.into())));
             }
             if (mapped(i) || v.direct)
                 && v.alignment() == POINTER_ALIGN

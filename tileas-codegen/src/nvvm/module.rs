@@ -746,7 +746,9 @@ impl<'a> Look<'a> {
             f(p);
         }
         let (results, sources) = self.results_and_sources();
-        if self.op.updates() {
+        // A product that is told to add to nothing (its third source) reads no accumulator.
+        let overwrites = matches!(sources.get(2), Some(Operand::Imm(0)));
+        if self.op.updates() && !overwrites {
             self.mentions(results, &mut f);
         }
         for operand in results {

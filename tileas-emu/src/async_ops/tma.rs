@@ -162,7 +162,7 @@ fn load(b: &mut Build<'_>) -> R<Exec> {
                 bytes *= 4;
             } else {
                 rank_fits(&t, n)?;
-                t.pieces(&at, smem, &mut pieces)?;
+                t.pieces(&at, smem, false, &mut pieces)?;
             }
             cx.issue_load(l, pieces, Some(t), bar, bytes)?;
         }
@@ -207,7 +207,7 @@ fn store(b: &mut Build<'_>) -> R<Exec> {
                 return Err(Trap::new("tma.map", format!("reduction {op:?} of {:?}", t.elem)));
             }
             let mut pieces = Vec::new();
-            t.pieces(&at, smem, &mut pieces)?;
+            t.pieces(&at, smem, true, &mut pieces)?;
             // Elements outside the tensor are not written, and their source need not be defined.
             pieces.retain(|p| p.global.is_some());
             cx.issue_store(l, pieces, op.map(|o| (o, t)))?;

@@ -99,7 +99,7 @@ impl Own {
 pub struct Released {
     /// Causality.
     pub g: Clock,
-    /// Ordinary writes that crossed a proxy fence.
+    /// Ordinary accesses that crossed a proxy fence.
     pub p: Clock,
     /// Tensor-memory accesses.
     pub t: Clock,
@@ -132,7 +132,7 @@ impl Released {
 pub struct Know {
     /// Causality.
     pub g: Clock,
-    /// Ordinary writes that crossed a proxy fence.
+    /// Ordinary accesses that crossed a proxy fence.
     pub p: Clock,
     /// What its tcgen05 operations are ordered after.
     pub t: Clock,

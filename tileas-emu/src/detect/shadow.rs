@@ -78,14 +78,7 @@ pub struct Shadow {
     free: Vec<u32>,
 }
 
-fn ordered(
-    prior: &Epoch,
-    now: &Epoch,
-    know: &Know,
-    plane: Plane,
-    prior_write: bool,
-    since: u32,
-) -> Option<Reason> {
+fn ordered(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane, since: u32) -> Option<Reason> {
     if prior.cta == 0 || prior.mask & now.mask == 0 || prior.atomic && now.atomic {
         return None;
     }
@@ -111,7 +104,8 @@ fn ordered(
     if !know.g.has(prior.agent, prior.lane, prior.clock) {
         return Some(Reason::Race);
     }
-    (prior_write && !prior.is_async && now.is_async && !know.p.has(prior.agent, prior.lane, prior.clock))
+    // Reads too: on an H100 a bulk copy into a ring overtook the loads of its slot, whose threads had only arrived at the barrier.
+    (!prior.is_async && now.is_async && !know.p.has(prior.agent, prior.lane, prior.clock))
         .then_some(Reason::Proxy)
 }
 
@@ -154,7 +148,7 @@ impl Shadow {
         since: u32,
     ) -> Result<(), Conflict> {
         let Some(&cell) = self.cells.get(i) else { return Ok(()) };
-        if let Some(reason) = ordered(&cell.write, &now, know, plane, true, since) {
+        if let Some(reason) = ordered(&cell.write, &now, know, plane, since) {
             return Err(Conflict { reason, prior: cell.write, prior_write: true });
         }
         let r = cell.read;
@@ -166,11 +160,11 @@ impl Shadow {
             if r.cta != 0 {
                 if r.agent == MANY {
                     for p in &self.sets[r.clock as usize] {
-                        if let Some(reason) = ordered(p, &now, know, plane, false, since) {
+                        if let Some(reason) = ordered(p, &now, know, plane, since) {
                             return Err(Conflict { reason, prior: *p, prior_write: false });
                         }
                     }
-                } else if let Some(reason) = ordered(&r, &now, know, plane, false, since) {
+                } else if let Some(reason) = ordered(&r, &now, know, plane, since) {
                     return Err(Conflict { reason, prior: r, prior_write: false });
                 }
                 self.clear_reads(i);
@@ -189,7 +183,7 @@ impl Shadow {
             }
         } else {
             let full = Epoch { mask: 15, ..now };
-            if ordered(&r, &full, know, plane, false, since).is_none() && r.mask & !now.mask == 0 {
+            if ordered(&r, &full, know, plane, since).is_none() && r.mask & !now.mask == 0 {
                 self.cells[i].read = now;
             } else {
                 let k = self.free.pop().unwrap_or(self.sets.len() as u32);

@@ -25,7 +25,8 @@ pub struct Piece {
 }
 
 impl TensorMap {
-    /// Checks coordinates and the shared address. `store` forbids negative coordinates.
+    /// Checks coordinates and the shared address. `store` forbids negative coordinates. In the innermost dimension boxes start at multiples of
+    /// 16 bytes: an H100 (driver 580) ends the kernel with an illegal instruction elsewhere; the manual does not say so.
     pub fn check_box(&self, coords: &[i32], smem: u32, store: bool) -> LayoutResult<()> {
         if coords.len() != self.rank {
             return Err(LayoutError::new(
@@ -46,6 +47,13 @@ impl TensorMap {
         if store && coords.iter().any(|&c| c < 0) {
             return Err(LayoutError::new("tma.coord", format!("store at negative coordinates {coords:?}")));
         }
+        let inner = i64::from(coords[0]) * i64::from(self.elem.bits());
+        if inner % 128 != 0 {
+            return Err(LayoutError::new(
+                "tma.coord",
+                format!("coordinate {} is not at a multiple of 16 bytes", coords[0]),
+            ));
+        }
         if self.elem.padded() && (store || coords[0] % 64 != 0) {
             return Err(LayoutError::new("tma.coord", format!("padded type at {coords:?}")));
         }
@@ -53,7 +61,8 @@ impl TensorMap {
     }
 
     /// The pieces of the box at `coords` whose first byte is at `smem`, appended to `out`.
-    pub fn pieces(&self, coords: &[i32], smem: u32, out: &mut Vec<Piece>) -> LayoutResult<()> {
+    /// `store`: a row that ends within 16 bytes ends with them, as an H100 stores it.
+    pub fn pieces(&self, coords: &[i32], smem: u32, store: bool, out: &mut Vec<Piece>) -> LayoutResult<()> {
         self.check_box(coords, smem, false)?;
         let mut index = [0u32; MAX_RANK];
         for row in 0..self.rows() {
@@ -63,7 +72,7 @@ impl TensorMap {
                 let inside = c >= 0 && (c as u64) < self.dims[i];
                 global = if inside { global.map(|g| g + c as u64 * self.strides[i]) } else { None };
             }
-            self.row_pieces(i64::from(coords[0]), smem + row * self.pitch(), global, out);
+            self.row_pieces(i64::from(coords[0]), smem + row * self.pitch(), global, store, out);
             for (i, at) in index.iter_mut().enumerate().take(self.rank).skip(1) {
                 *at += 1;
                 if *at < self.count(i) {
@@ -88,13 +97,13 @@ impl TensorMap {
             self.check_box(&[coords[0], row], smem, false)?;
             let inside = row >= 0 && (row as u64) < self.dims[1];
             let global = inside.then(|| self.address + row as u64 * self.strides[1]);
-            self.row_pieces(i64::from(coords[0]), smem + i * self.pitch(), global, out);
+            self.row_pieces(i64::from(coords[0]), smem + i * self.pitch(), global, false, out);
         }
         Ok(())
     }
 
     /// One row: dimension 0 from coordinate `c0`, at unswizzled address `linear`.
-    fn row_pieces(&self, c0: i64, linear: u32, global: Option<u64>, out: &mut Vec<Piece>) {
+    fn row_pieces(&self, c0: i64, linear: u32, global: Option<u64>, store: bool, out: &mut Vec<Piece>) {
         if self.elem.padded() {
             // 16 elements fill 8 or 12 bytes of a 16-byte group; the rest is padding.
             let data = 2 * self.elem.bits();
@@ -113,7 +122,8 @@ impl TensorMap {
         let bits = i64::from(self.elem.bits());
         let total = i64::from(self.inner_bytes());
         let lo = (-c0 * bits / 8).clamp(0, total);
-        let hi = ((self.dims[0] as i64 - c0) * bits / 8).clamp(lo, total);
+        let end = (self.dims[0] as i64 - c0) * bits / 8;
+        let hi = if store { (end + 15) & !15 } else { end }.clamp(lo, total);
         let unit = match self.swizzle {
             Swizzle::None => total,
             Swizzle::B128Atom32Flip8 => 8,
@@ -140,11 +150,11 @@ impl TensorMap {
         }
     }
 
-    /// Byte `offset` of the fill pattern, counted from an element's first byte.
+    /// Byte `offset` of the fill pattern, counted from an element's first byte. The NaN is what an H100 puts there for f32.
     pub fn fill_byte(&self, offset: u32) -> u8 {
-        match (self.oob, self.elem.format()) {
-            (OobFill::Nan, Some(f)) => (f.nan >> (8 * (offset % (f.bits / 8)))) as u8,
-            _ => 0,
+        match self.oob {
+            OobFill::Nan => 0x7ff7_u16.to_le_bytes()[offset as usize % 2],
+            OobFill::Zero => 0,
         }
     }
 

@@ -127,7 +127,7 @@ pub enum OobFill {
     /// Zeros.
     #[default]
     Zero,
-    /// A NaN (floating types only). Which NaN is not documented; the canonical one stands for it.
+    /// A NaN (floating types only): halves of 0x7ff7.
     Nan,
 }
 

@@ -55,6 +55,10 @@ pub fn convert(src: &Format, bits: u64, dst: &Format, how: Cvt) -> u64 {
     }
     let flush = how.ftz && src.bits == 32 && src.is_subnormal(bits);
     let value = match src.decode(bits) {
+        // `.rna` to tf32 cuts a NaN as if it were a number (seen on an H100).
+        Num::Nan if how.rounding == Rounding::Rna && dst.pad > 0 && !how.sat => {
+            return bits >> dst.pad << dst.pad;
+        }
         Num::Finite(x) if flush => Num::Finite(Exact::zero(x.neg)),
         value => value,
     };

@@ -54,7 +54,7 @@ pub const F32: Format = ieee("f32", 32, 8, 23, 0x7FFF_FFFF);
 /// IEEE double.
 pub const F64: Format = ieee("f64", 64, 11, 52, 0x7FF8_0000_0000_0000);
 /// 19-bit format in the upper bits of 32.
-pub const TF32: Format = Format { pad: 13, man_bits: 10, ..ieee("tf32", 32, 8, 23, 0x7FFF_FFFF) };
+pub const TF32: Format = Format { pad: 13, man_bits: 10, ..ieee("tf32", 32, 8, 23, 0x7FFF_E000) };
 /// 8-bit float with infinity.
 pub const E5M2: Format = ieee("e5m2", 8, 5, 2, 0x7F);
 /// 8-bit float with one NaN and no infinity.

@@ -8,7 +8,7 @@ from fractions import Fraction as Q
 # name -> (bits, exponent bits, fraction bits, unused low bits, specials, NaN pattern)
 FORMATS = {
     "f16": (16, 5, 10, 0, "ieee", 0x7FFF), "bf16": (16, 8, 7, 0, "ieee", 0x7FFF), "f32": (32, 8, 23, 0, "ieee", 0x7FFFFFFF),
-    "tf32": (32, 8, 10, 13, "ieee", 0x7FFFFFFF), "e5m2": (8, 5, 2, 0, "ieee", 0x7F), "e4m3": (8, 4, 3, 0, "one", 0x7F),
+    "tf32": (32, 8, 10, 13, "ieee", 0x7FFFE000), "e5m2": (8, 5, 2, 0, "ieee", 0x7F), "e4m3": (8, 4, 3, 0, "one", 0x7F),
     "e2m1": (4, 2, 1, 0, "none", 7), "e2m3": (6, 2, 3, 0, "none", 0x1F), "e3m2": (6, 3, 2, 0, "none", 0x1F),
 }
 NAN = ("nan", 0, Q(0))

@@ -63,7 +63,7 @@ def run():
     cut = lambda raw: (raw.copy().view(np.uint32)[..., 0] & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     wgmma("wgmma_tf32_n16", "q_low_bits", "tf32", "tf32", n=16, k=32, raw=(a, b, steps(cut(a), cut(b), 8, np.float32)))
     nan = lambda pattern: lambda x, inside: x if inside else pattern
-    load("q_nan_bf16", [100, 20], [32, 8], [84, 16], "bf16", rule="report", oob="nan", predict=nan(0x7FFF))
-    load("q_nan_f32", [40, 20], [32, 8], [24, 16], "f32", rule="report", oob="nan", predict=nan(0x7FFFFFFF))
-    load("q_tf32", [40, 20], [32, 8], [2, 3], "tf32", rule="report", predict=lambda x, i: X.encode("tf32", X.decode("f32", x)))
-    load("q_f32_ftz", [40, 20], [32, 8], [2, 3], "f32.ftz", rule="report", predict=lambda x, i: X.flush("f32", x, True))
+    load("q_nan_bf16", [100, 20], [32, 8], [80, 16], "bf16", rule="report", oob="nan", predict=nan(0x7FF7))
+    load("q_nan_f32", [40, 20], [32, 8], [24, 16], "f32", rule="report", oob="nan", predict=nan(0x7FF77FF7))
+    load("q_tf32", [40, 20], [32, 8], [4, 3], "tf32", rule="report", predict=lambda x, i: X.encode("tf32", X.decode("f32", x)))
+    load("q_f32_ftz", [40, 20], [32, 8], [4, 3], "f32.ftz", rule="report", predict=lambda x, i: X.flush("f32", x, True))

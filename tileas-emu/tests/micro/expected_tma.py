@@ -69,10 +69,13 @@ def store(name, dims, box, coords, dtype="bf16", mode="NONE", op=None, pads=None
     total = -(-max(tile.nbytes, 1) // 1024) * 1024
     image = shared_image(tile, mode, total)
     new = raw.copy()
-    target = np.lib.stride_tricks.as_strided(new.view(TYPE[dtype]), view.shape, view.strides)
+    # Whole units of 16 bytes are stored, beyond the end of a row too: seen on an H100.
+    unit = 16 // view.itemsize
+    ends = (*view.shape[:-1], -(-view.shape[-1] // unit) * unit)
+    target = np.lib.stride_tricks.as_strided(new.view(TYPE[dtype]), ends, view.strides)
     for index in np.ndindex(*tile.shape):
         at = tuple(i + c for i, c in zip(index, coords[::-1]))
-        if all(0 <= i < n for i, n in zip(at, view.shape)):
+        if all(0 <= i < n for i, n in zip(at, ends)):
             target[at] = reduce_one(op, dtype, target[at], tile[index]) if op else tile[index]
     rank = len(dims)
     c = Case(f"tma_{'red_' + op if op else 'store'}_{rank}d", name, 128, total + 1024)
@@ -101,34 +104,35 @@ def reduce_one(op, dtype, old, new):
 
 
 def run():
+    # Coordinates are multiples of 16 bytes in the innermost dimension: an H100 ends the kernel at others with an illegal instruction.
     load("inner", [100], [64], [40])
-    load("left", [100], [32], [-9], "u8")
+    load("left", [100], [32], [-16], "u8")
     for mode in ("NONE", "32B", "64B", "128B"):
         inner = 64 if mode == "NONE" else {"32B": 16, "64B": 32, "128B": 64}[mode]
         load(f"in_{mode}", [256, 40], [inner, 16], [64, 8], mode=mode)
-        load(f"corner_{mode}", [100, 20], [inner, 16], [100 - inner // 2 - 1, 11], mode=mode, pads=[1])
-    load("before_128B", [100, 20], [64, 16], [-5, -3], mode="128B")
+        load(f"corner_{mode}", [100, 20], [inner, 16], [(100 - inner // 2) // 8 * 8, 11], mode=mode, pads=[1])
+    load("before_128B", [100, 20], [64, 16], [-8, -3], mode="128B")
     load("outside_128B", [100, 20], [64, 16], [104, 3], mode="128B")
-    load("f32_128B", [40, 20], [32, 16], [17, 9], "f32", "128B")
-    load("u8_64B", [90, 20], [64, 16], [33, 9], "u8", "64B")
+    load("f32_128B", [40, 20], [32, 16], [20, 9], "f32", "128B")
+    load("u8_64B", [90, 20], [64, 16], [48, 9], "u8", "64B")
     # A row narrower than the pattern: it takes the pattern's whole width in shared memory.
-    load("narrow_128B", [100, 20], [16, 16], [7, 3], mode="128B")
-    load("narrow_64B", [100, 20], [16, 16], [7, 3], mode="64B")
+    load("narrow_128B", [100, 20], [16, 16], [8, 3], mode="128B")
+    load("narrow_64B", [100, 20], [16, 16], [8, 3], mode="64B")
     # Boxes that do not start where the pattern does: the pattern goes by addresses.
-    load("shifted_128B", [100, 20], [64, 10], [30, 3], mode="128B", at=0x180)
-    load("shifted_64B", [100, 20], [32, 10], [30, 3], mode="64B", at=0x80)
+    load("shifted_128B", [100, 20], [64, 10], [32, 3], mode="128B", at=0x180)
+    load("shifted_64B", [100, 20], [32, 10], [32, 3], mode="64B", at=0x80)
     load("steps", [64, 30], [32, 14], [8, 5], steps=[1, 3], mode="64B")
     load("oob_steps", [64, 30], [32, 16], [8, 20], steps=[1, 2])
     load("in_128B", [64, 9, 5], [64, 4, 3], [0, 3, 1], mode="128B", pads=[0, 2])
-    load("corner_32B", [24, 9, 5], [16, 4, 3], [13, 7, 3], mode="32B", pads=[1, 1])
-    load("mixed", [24, 5, 6, 4], [16, 3, 2, 3], [11, -1, 5, 2], steps=[1, 2, 1, 1])
-    load("mixed_64B", [40, 3, 4, 3, 3], [32, 2, 3, 2, 2], [20, 2, -1, 1, 2], mode="64B")
+    load("corner_32B", [24, 9, 5], [16, 4, 3], [16, 7, 3], mode="32B", pads=[1, 1])
+    load("mixed", [24, 5, 6, 4], [16, 3, 2, 3], [16, -1, 5, 2], steps=[1, 2, 1, 1])
+    load("mixed_64B", [40, 3, 4, 3, 3], [32, 2, 3, 2, 2], [24, 2, -1, 1, 2], mode="64B")
     for mode in ("NONE", "32B", "64B", "128B"):
         inner = 64 if mode == "NONE" else {"32B": 16, "64B": 32, "128B": 64}[mode]
-        store(f"corner_{mode}", [100, 20], [inner, 16], [100 - inner // 2 - 1, 11], mode=mode, pads=[1])
+        store(f"corner_{mode}", [100, 20], [inner, 16], [(100 - inner // 2) // 8 * 8, 11], mode=mode, pads=[1])
     store("in_f32", [40, 20], [32, 8], [4, 3], "f32", "128B")
-    store("corner_3d", [40, 9, 5], [32, 4, 3], [21, 7, 3], mode="64B", pads=[1, 2])
-    store("corner_5d", [40, 3, 4, 3, 3], [32, 2, 2, 2, 2], [20, 2, 3, 1, 2], mode="64B")
+    store("corner_3d", [40, 9, 5], [32, 4, 3], [24, 7, 3], mode="64B", pads=[1, 2])
+    store("corner_5d", [40, 3, 4, 3, 3], [32, 2, 2, 2, 2], [24, 2, 3, 1, 2], mode="64B")
     for dtype in ("f32", "bf16", "f16", "u32", "s32", "u64"):
         size = np.dtype(TYPE[dtype]).itemsize
         dims, box, at = [160 // size, 12], [128 // size, 8], [48 // size, 7]

@@ -50,6 +50,10 @@ impl Assembler for DriverLinker {
         ptx_of_release(self.context.driver_version())
     }
 
+    fn is_relocatable(&self) -> bool {
+        true
+    }
+
     fn assemble(&self, ptx: &str, target: &str) -> Result<Cubin, Error> {
         if target != self.target {
             let why = format!("it assembles for its {} only, not for {target}", self.target);

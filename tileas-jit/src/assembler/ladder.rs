@@ -3,7 +3,7 @@
 //! In: assemblers, or why there is none of a kind. Out: machine code, and who made it. Guarantee: a rung is passed over only if it
 //! is not there or says (`E1207`) that it does not know the version or target; any other refusal is the answer.
 
-use super::{Assembler, NvJitLink, Options, Ptxas, ptx_version};
+use super::{Assembler, NvJitLink, Options, Ptxas, ptx_version, wants_whole_program};
 use crate::cubin::Cubin;
 use crate::error::{Code, Error};
 use std::sync::Arc;
@@ -77,11 +77,24 @@ impl Ladder {
         self.rungs.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// Assembles, and says who did.
+    /// Assembles, and says who did. Linkers are asked last where a module has what they do badly ([`Assembler::is_relocatable`]).
     ///
     /// # Errors
     /// `E1201`: none can, with the reason of each. Others: what the rung that was used says.
     pub fn assemble_by(&self, ptx: &str, target: &str) -> Result<Assembled, Error> {
+        let whole = wants_whole_program(ptx);
+        match self.ask(ptx, target, !whole) {
+            Err(error) if whole && error.code == Code::E1201 => {
+                let found = self.ask(ptx, target, true)?;
+                log::warn!("{} makes slow code of this kernel; ptxas would make better", found.rung);
+                Ok(found)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Asks the rungs; linkers only where they may be used.
+    pub(crate) fn ask(&self, ptx: &str, target: &str, linkers: bool) -> Result<Assembled, Error> {
         let wanted = ptx_version(ptx);
         let mut passed_over: Vec<(String, Error)> = Vec::new();
         for Rung { name, there } in &self.rungs {
@@ -94,6 +107,10 @@ impl Ladder {
                             "PTX {major}.{minor} is asked for, versions up to {}.{} are known",
                             known.0, known.1
                         ),
+                    )),
+                    None if assembler.is_relocatable() && !linkers => Err(Error::new(
+                        Code::E1207,
+                        "it makes relocatable code, in which `setmaxnreg` is ignored and products of warpgroups are made one at a time",
                     )),
                     None => assembler.assemble(ptx, target),
                 }

@@ -40,6 +40,12 @@ pub trait Assembler: Send + Sync {
     /// The latest `.version` it knows.
     fn max_ptx_version(&self) -> (u8, u8);
 
+    /// Whether it makes code that could be linked with other code, as linkers do. In such code warps get no registers of others
+    /// (`setmaxnreg` is ignored, ptxas C7504) and products of warpgroups are made one at a time (`wgmma`, C7509).
+    fn is_relocatable(&self) -> bool {
+        false
+    }
+
     /// Assembles a module for a processor, such as `sm_100a`.
     ///
     /// # Errors
@@ -90,6 +96,11 @@ impl Options {
             .filter(|f| f.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(starts)))
             .collect()
     }
+}
+
+/// Whether a module has what relocatable code does badly: see [`Assembler::is_relocatable`].
+pub(crate) fn wants_whole_program(ptx: &str) -> bool {
+    ptx.contains("setmaxnreg.") || ptx.contains("wgmma.")
 }
 
 /// The machine code that a library's answer is.

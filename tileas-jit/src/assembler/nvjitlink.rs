@@ -94,6 +94,10 @@ impl Assembler for NvJitLink {
         ptx_of_release(self.library.version())
     }
 
+    fn is_relocatable(&self) -> bool {
+        true
+    }
+
     fn assemble(&self, ptx: &str, target: &str) -> Result<Cubin, Error> {
         answer("nvJitLink", self.library.link(ptx, target, &self.options)?, ptx)
     }

@@ -1,6 +1,6 @@
 //! Machine code on a device, and launches of it.
 //!
-//! In: a [`Cubin`], then launches. Out: work in a stream. Guarantee: no module is unloaded while a stream may run it. The rule: a
+//! In: a [`Cubin`], or PTX that the driver compiles; then launches. Out: work in a stream. Guarantee: no module is unloaded while a stream may run it. The rule: a
 //! [`Function`] keeps its module; when the last of them goes, that thread waits for the whole context, and only if that
 //! succeeds the module is unloaded; otherwise it stays loaded, with a warning. The device is not held up by it, and a launch
 //! costs nothing for it. Two things follow: drop kernels where waiting is no harm; and keep a [`Function`] as long as a CUDA
@@ -12,7 +12,7 @@ use crate::cubin::Cubin;
 use crate::error::{Code, Error};
 use cudarc::driver::sys;
 use smallvec::SmallVec;
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use tileas_launch::Launch;
@@ -22,6 +22,9 @@ const PORTABLE_CLUSTER: u32 = 8;
 
 /// The first driver that tells what parameters a function has.
 const PARAM_INFO_DRIVER: (u32, u32) = (12, 4);
+
+/// Bytes for what the compiler says.
+const LOG_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
 struct Loaded {
@@ -66,6 +69,34 @@ impl Module {
         Ok(Module(Arc::new(Loaded { context: context.clone(), raw })))
     }
 
+    /// Compiles PTX for the context's device and loads it: the driver keeps the machine code to itself, and in a cache of its own. Unlike
+    /// what its linker makes, it is a whole program.
+    ///
+    /// # Errors
+    /// `E1202`: the PTX is refused. `E1205`: the driver fails otherwise.
+    pub fn compile(context: &Context, ptx: &str) -> Result<Module, Error> {
+        use sys::CUjit_option_enum as Jit;
+        let text = super::terminated(ptx)?;
+        let _current = context.enter()?;
+        let mut log = vec![0_u8; LOG_BYTES];
+        let mut options = [Jit::CU_JIT_ERROR_LOG_BUFFER, Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        // The last byte is not the compiler's: the text ends.
+        let mut values: [*mut c_void; 2] =
+            [log.as_mut_ptr().cast(), ptr::without_provenance_mut(LOG_BYTES - 1)];
+        let mut raw = ptr::null_mut();
+        let (count, image) = (options.len() as c_uint, text.as_ptr().cast());
+        // SAFETY: a place for the module; a text that ends with 0; as many options as values, each of the kind that the driver's
+        // documentation says. The driver is done with text and log when it returns.
+        let result = unsafe {
+            call!(cuModuleLoadDataEx(&raw mut raw, image, count, options.as_mut_ptr(), values.as_mut_ptr()))
+        };
+        result.map_err(|error| {
+            let said = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
+            if said.trim().is_empty() { error } else { Error::new(Code::E1202, format!("driver:\n{said}")) }
+        })?;
+        Ok(Module(Arc::new(Loaded { context: context.clone(), raw })))
+    }
+
     /// An entry by its name.
     ///
     /// # Errors
@@ -77,20 +108,21 @@ impl Module {
         // SAFETY: a place for the function, a live module, a text that ends with 0.
         unsafe { call!(cuModuleGetFunction(&raw mut raw, self.0.raw, text.as_ptr())) }
             .map_err(|e| Error::new(e.code, format!("{} for {name}", e.message)))?;
-        let places = (self.0.context.driver_version() >= PARAM_INFO_DRIVER).then(|| places(raw));
-        Ok(Function { module: self.clone(), raw, places, allowed: Mutex::default() })
+        let sizes = (self.0.context.driver_version() >= PARAM_INFO_DRIVER).then(|| sizes(raw));
+        Ok(Function { module: self.clone(), raw, sizes, allowed: Mutex::default() })
     }
 }
 
-/// Offset and size of every parameter of the entry.
-fn places(function: sys::CUfunction) -> SmallVec<[(usize, usize); 16]> {
-    let place = |n| {
-        let mut place = (0, 0);
+/// Bytes of every parameter of the entry. The offsets that the driver gives beside them are no guide: they count from where parameters
+/// of the processor begin, and a tensor map that comes first is at 48 on an H100.
+fn sizes(function: sys::CUfunction) -> SmallVec<[usize; 16]> {
+    let size = |n| {
+        let (mut offset, mut size) = (0, 0);
         // SAFETY: a live function, two numbers to write to. A number that no parameter has is refused.
-        let result = unsafe { sys::cuFuncGetParamInfo(function, n, &raw mut place.0, &raw mut place.1) };
-        (result == sys::CUresult::CUDA_SUCCESS).then_some(place)
+        let result = unsafe { sys::cuFuncGetParamInfo(function, n, &raw mut offset, &raw mut size) };
+        (result == sys::CUresult::CUDA_SUCCESS).then_some(size)
     };
-    (0..).map_while(place).collect()
+    (0..).map_while(size).collect()
 }
 
 /// What the driver was told that launches may ask for; only ever raised.
@@ -106,7 +138,7 @@ pub struct Function {
     module: Module,
     raw: sys::CUfunction,
     /// What the driver says of the parameters, where it can.
-    places: Option<SmallVec<[(usize, usize); 16]>>,
+    sizes: Option<SmallVec<[usize; 16]>>,
     allowed: Mutex<Allowed>,
 }
 
@@ -128,11 +160,9 @@ impl Function {
         let context = &self.module.0.context;
         let mut block = ParamBlock::new(&launch.params, |map| context.encode_tensor_map(map))?;
         // The driver reads as many values, of as many bytes, as the entry has.
-        if let Some(places) = self.places.as_ref().filter(|p| p.as_slice() != block.places()) {
-            let text = format!(
-                "parameters (offset, bytes) of the launch: {:?}, of the entry: {places:?}",
-                block.places()
-            );
+        if let Some(sizes) = self.sizes.as_ref().filter(|sizes| !block.sizes().eq(sizes.iter().copied())) {
+            let ours: Vec<usize> = block.sizes().collect();
+            let text = format!("parameters of {ours:?} bytes in the launch, of {sizes:?} in the entry");
             return Err(Error::new(Code::E1205, text));
         }
         let _current = context.enter()?;

@@ -68,6 +68,12 @@ impl ParamBlock {
         &self.places
     }
 
+    /// Bytes of each value.
+    #[cfg(feature = "cuda")]
+    pub(super) fn sizes(&self) -> impl Iterator<Item = usize> {
+        self.places.iter().map(|p| p.1)
+    }
+
     /// Start of the block, which is aligned to 64.
     #[cfg(feature = "cuda")]
     pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {

@@ -76,7 +76,11 @@ class Foreign:
 
 def foreign(value: Any) -> Foreign | None:
     """What an object says of its memory on a GPU; None: it has none there."""
-    interface = getattr(value, "__cuda_array_interface__", None)
+    try:
+        interface = getattr(value, "__cuda_array_interface__", None)
+    except KeyError:
+        # torch's own property, for types that it has no name for: 8-bit floats.
+        interface = None
     if interface is not None:
         return _interface(value, interface)
     place = getattr(value, "__dlpack_device__", None)
@@ -90,11 +94,9 @@ def foreign(value: Any) -> Foreign | None:
 
 def _interface(value: Any, interface: dict[str, Any]) -> Foreign:
     dtype = np.dtype(interface["typestr"])
-    elem = elem_of(dtype)
     # The protocol has no name for bf16 and 8-bit floats: their owners say unsigned integers or bytes; torch says so of its own.
-    named = str(getattr(value, "dtype", "")).removeprefix("torch.")
-    if named in ELEMS and np.dtype(dtype).itemsize == dtype_size(ELEMS[named]):
-        elem = ELEMS[named]
+    named = ELEMS.get(str(getattr(value, "dtype", "")).removeprefix("torch."))
+    elem = named if named is not None and dtype.itemsize == dtype_size(named) else elem_of(dtype)
     shape = [int(n) for n in interface["shape"]]
     steps = interface.get("strides")
     if steps is None:

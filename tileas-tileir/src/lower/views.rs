@@ -29,6 +29,8 @@ pub(super) struct Tensor {
     order: SmallVec<[usize; 4]>,
     /// Whether rows are known to suit TMA.
     aligned: bool,
+    /// Whether rows are known to be as long as TMA stores them: it writes 16 bytes at once, beyond the end of a row too.
+    whole_rows: bool,
 }
 
 /// Where tiles lie.
@@ -109,6 +111,7 @@ impl<'m> Lowering<'m, '_> {
             view: None,
             order: (0..shape.len()).collect(),
             aligned: false,
+            whole_rows: false,
         };
         if let Some(unit) = unit.filter(|_| divisor(self, &base) >= ALIGN) {
             tensor.order.retain(|d| *d != unit);
@@ -116,6 +119,7 @@ impl<'m> Lowering<'m, '_> {
             tensor.order.push(unit);
             tensor.aligned =
                 outer.iter().all(|&d| (divisor(self, &tensor.strides[d]) * bytes).is_multiple_of(ALIGN));
+            tensor.whole_rows = (divisor(self, &tensor.extents[unit]) * bytes).is_multiple_of(ALIGN);
             let dims: SmallVec<[Dim; 4]> = tensor
                 .order
                 .iter()
@@ -296,7 +300,7 @@ impl<'m> Lowering<'m, '_> {
             coords.push(self.scalar(op, index)?);
         }
         let value = self.permuted(value, &order);
-        let direct = self.forbids_tma(op, &t);
+        let direct = self.forbids_tma(op, &t) || !t.tensor.whole_rows;
         let made = self.b.op(Ir::TiledStore).operand(value).operand(view).operands(&coords);
         let made = if direct { made.unit(keys::NO_TMA) } else { made };
         made.finish();

@@ -122,7 +122,7 @@ impl Gen<'_, '_> {
             self.text,
             "bar.warp.sync -1;\nW{n}:\nmbarrier.{poll}.parity.shared::cta.b64 %q2, [%s], %ph;\n@!%q2 bra W{n};\n\
              xor.b32 %ph, %ph, 1;\nbar.warp.sync -1;\nshl.b32 %u4, %t, 2;\nadd.u32 %u4, %u4, %s;\n\
-             ld.shared.b32 {r}, [%u4+{}];\nbar.sync 0;",
+             ld.shared.b32 {r}, [%u4+{}];\nfence.proxy.async.shared::cta;\nbar.sync 0;",
             16_384 + at
         );
         Ok(())
@@ -142,12 +142,13 @@ impl Gen<'_, '_> {
         self.loaded()
     }
 
-    /// Coordinates of a box, outside the tensor too; not negative for stores.
+    /// Coordinates of a box, outside the tensor too; not negative for stores, and at multiples of 16 bytes in the innermost dimension.
     fn coordinates(&mut self, d: &MapDesc, store: bool) -> Result<String> {
         let mut c = Vec::new();
         for &n in &d.dims {
             let low = if store { 0 } else { -9 };
-            c.push(self.u.int_in_range(low..=n as i64 + 5)?.to_string());
+            let step = if c.is_empty() { i64::from(128 / d.elem.bits()) } else { 1 };
+            c.push((self.u.int_in_range(low..=n as i64 + 5)? / step * step).to_string());
         }
         Ok(c.join(", "))
     }
