@@ -1,7 +1,9 @@
 //! What the assembler leaves of the order in which products and what is computed beside them were written.
 //!
-//! Attention on Hopper issues the scores of a tile and the product with the values of the tile before, waits for the scores alone, and computes
-//! the softmax while the second product runs. No emulator can tell: it is the assembler that moves instructions.
+//! Attention on Hopper issues the scores of a tile and the product with the values of the tile before together, and computes the softmax when
+//! the other warpgroup's products run. No emulator can tell: it is the assembler that moves instructions. It moves the wait for the second
+//! product up to that for the first, in front of the softmax. Keeping it behind (by the end of a basic block) made attention 2 to 10 % slower on
+//! an H100.
 
 use std::path::Path;
 use tileas_codegen::{Context, Settings};
@@ -60,38 +62,36 @@ fn assembled(kernel: &str, options: &[&str]) -> Vec<Code> {
     codes(&text)
 }
 
-/// Steps that wait for all but one product: the exponentials between that wait and the next one, those behind it up to the next product,
-/// and the same of conversions.
-fn steps(codes: &[Code]) -> Vec<[usize; 4]> {
+/// Steps that wait for all but one product: the products issued right in front of that wait, and the exponentials and conversions from there
+/// to the next product.
+fn steps(codes: &[Code]) -> Vec<[usize; 3]> {
     let waits = codes.iter().enumerate().filter(|(_, c)| **c == Code::Wait(1)).map(|(n, _)| n);
-    let count = |part: &[Code], code| part.iter().filter(|&&c| c == code).count();
-    let step = |from: usize| {
-        let rest = &codes[from + 1..];
-        let second = rest.iter().position(|c| matches!(c, Code::Wait(_)))?;
-        let (first, behind) = rest.split_at(second);
-        let end = behind.iter().position(|&c| c == Code::Multiply).unwrap_or(behind.len());
-        let behind = &behind[..end];
-        let counts = [(first, Code::Exponential), (behind, Code::Exponential), (first, Code::Narrow)];
-        let [a, b, c] = counts.map(|(part, code)| count(part, code));
-        Some([a, b, c, count(behind, Code::Narrow)])
+    let step = |at: usize| {
+        let issued = codes[..at].iter().rev().take_while(|&&c| c == Code::Multiply).count();
+        let rest = codes[at..].iter().take_while(|&&c| c != Code::Multiply);
+        let count = |code| rest.clone().filter(|&&c| c == code).count();
+        [issued, count(Code::Exponential), count(Code::Narrow)]
     };
-    waits.filter_map(step).collect()
+    waits.map(step).collect()
 }
 
 fn skipped() -> bool {
     external::missing(TestKind::Ptxas).is_some() && !external::required()
 }
 
-/// 64 columns of P and two factors for each of a thread's two rows; 32 registers of P.
+/// A product with a head dimension of d takes d / 16 instructions for the scores and 8 for the values of 128 keys. 64 columns of P and two
+/// factors for each of a thread's two rows; 32 registers of P.
 #[test]
-fn softmax_runs_beside_the_product_with_values() {
+fn two_products_are_issued_together() {
     if skipped() {
         return;
     }
-    for kernel in ["d64", "d96", "d128", "causal", "gqa", "soft_cap"] {
+    for (kernel, issued) in
+        [("d64", 12), ("d96", 16), ("d128", 16), ("causal", 12), ("gqa", 12), ("soft_cap", 12)]
+    {
         let codes = assembled(&format!("attention_{kernel}"), &[]);
         assert!(!codes.contains(&Code::Spill), "{kernel}");
-        assert_eq!(steps(&codes), [[66, 0, 0, 32]], "{kernel}: {codes:?}");
+        assert_eq!(steps(&codes), [[issued, 66, 32]], "{kernel}: {codes:?}");
     }
 }
 

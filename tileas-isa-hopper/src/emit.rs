@@ -10,7 +10,7 @@ use tileas_codegen::isa::{
     operand_step, operand_strides,
 };
 use tileas_codegen::layout::LinearMap;
-use tileas_codegen::nvvm::{FuncBuilder, Operand, PtxOp, Reg, RegTy, Special};
+use tileas_codegen::nvvm::{FuncBuilder, Operand, PtxOp, Reg, RegTy};
 
 /// Rows of one instruction.
 const ROWS: u32 = 64;
@@ -167,10 +167,7 @@ impl Emit for crate::Hopper {
         Ok(())
     }
 
-    fn group_wait(&self, b: &mut FuncBuilder<'_>, pending: u32, computed: bool) {
-        if computed {
-            block_boundary(b);
-        }
+    fn group_wait(&self, b: &mut FuncBuilder<'_>, pending: u32) {
         b.wgmma_wait_group_sync_aligned(pending);
     }
 
@@ -182,18 +179,6 @@ impl Emit for crate::Hopper {
     fn columns(&self) -> Option<&dyn EmitColumns> {
         None
     }
-}
-
-/// Ends the basic block in a way that ptxas cannot see through. Within one it moves a wait for products up, in front of whatever does not read
-/// them: of attention's softmax nothing was left to run beside the product of the tile before (seen in the machine code of ptxas 13.5).
-/// The clock is volatile and next to free to read; the loop runs once, but for the one cycle in four billion in which it is that number.
-fn block_boundary(b: &mut FuncBuilder<'_>) {
-    let (read, done) = (b.block(), b.block());
-    b.place(read);
-    let clock = b.special(Special::Clock);
-    let p = b.setp_eq_u32(clock, -1);
-    b.br_if(p, false, read, done);
-    b.place(done);
 }
 
 /// The 64-bit matrix descriptor of a slot.

@@ -117,9 +117,8 @@ pub trait Emit {
     /// One arrival at a barrier once all multiplies that this thread has issued are done.
     fn commit(&self, b: &mut FuncBuilder<'_>, barrier: Operand);
 
-    /// Waits until at most so many of the groups that this agent has issued are under way; only where products complete so. `computed`: since the
-    /// last product or wait there is code that is to run while they are.
-    fn group_wait(&self, _: &mut FuncBuilder<'_>, _pending: u32, _computed: bool) {}
+    /// Waits until at most so many of the groups that this agent has issued are under way; only where products complete so.
+    fn group_wait(&self, _: &mut FuncBuilder<'_>, _pending: u32) {}
 
     /// Access to accumulators that are allocated in columns; none where they live in shared memory or registers, which
     /// all targets access alike.

@@ -93,14 +93,10 @@ impl Lower<'_> {
             }
             O::AsyncTiledTmaLoad => self.tma_load(op),
             O::AsyncTiledTmaStore => self.tma_store(op),
-            O::AsyncDot => {
-                self.computed = false;
-                self.async_dot(op)
-            }
+            O::AsyncDot => self.async_dot(op),
             O::AsyncDotWait => {
                 let pending = self.f.attr_int(op, keys::PENDING).unwrap_or(0);
-                let computed = std::mem::take(&mut self.computed);
-                self.isa.emit().group_wait(&mut self.b, pending.clamp(0, MOST_PENDING) as u32, computed);
+                self.isa.emit().group_wait(&mut self.b, pending.clamp(0, MOST_PENDING) as u32);
                 Ok(())
             }
             O::Copy if self.is_scalar_copy(op) => self.copy_scalar(op),
@@ -115,10 +111,7 @@ impl Lower<'_> {
             O::TiledLoad if !self.is_tile_op(op) => self.load_element(op),
             O::TiledLoad => self.weak_only(op).and_then(|()| self.tiled_load(op)),
             O::TiledStore => self.weak_only(op).and_then(|()| self.tiled_store(op)),
-            _ if self.is_tile_op(op) => {
-                self.computed = true;
-                self.tile_op(op)
-            }
+            _ if self.is_tile_op(op) => self.tile_op(op),
             _ => self.scalar_op(op),
         }
     }
@@ -377,7 +370,7 @@ impl Lower<'_> {
                 self.end_turns(barrier);
             }
             if f.has_attr(op, keys::DOTS_COMPLETE) {
-                self.isa.emit().group_wait(&mut self.b, 0, false);
+                self.isa.emit().group_wait(&mut self.b, 0);
             }
         } else {
             self.b.br_if(again, false, body, exit);

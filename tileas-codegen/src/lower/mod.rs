@@ -273,8 +273,6 @@ pub(crate) struct Lower<'a> {
     pub pending_st: Stores,
     /// Order of tensor memory that the threads of the agent still have to fence.
     pub unfenced: Unfenced,
-    /// Whether tiles were computed since the last product, or wait for one.
-    pub computed: bool,
     /// Copies whose `when` was carried out before their loop.
     pub filled: smallvec::SmallVec<[Op; 2]>,
     /// By agent: memory between its warps.
@@ -340,7 +338,6 @@ impl<'a> Lower<'a> {
             requires: Vec::new(),
             pending_st: Stores::new(),
             unfenced: Unfenced::default(),
-            computed: false,
             filled: smallvec::SmallVec::new(),
             scratches: smallvec::SmallVec::new(),
             reading: None,
