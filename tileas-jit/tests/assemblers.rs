@@ -272,6 +272,47 @@ fn the_ladder_takes_the_first_that_can() {
     assert!(ladder.describe().starts_with(want), "{}", ladder.describe());
 }
 
+/// A linker for tests.
+struct Linker(Fake);
+
+impl Assembler for Linker {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn fingerprint(&self) -> &str {
+        self.0.fingerprint()
+    }
+    fn max_ptx_version(&self) -> (u8, u8) {
+        self.0.max_ptx_version()
+    }
+    fn is_relocatable(&self) -> bool {
+        true
+    }
+    fn assemble(&self, ptx: &str, target: &str) -> Result<Cubin, Error> {
+        self.0.assemble(ptx, target)
+    }
+}
+
+/// They ignore `setmaxnreg` and make products of warpgroups one at a time.
+#[test]
+fn linkers_come_last_for_whole_programs() {
+    let good = || Fake { knows: (9, 9), answer: Ok(cubin()) };
+    let linker = || Ladder::default().with("linker", Ok(Linker(good())));
+    let ladder = linker().with("whole", Ok(good()));
+    for (line, rung, alone) in [
+        ("add.u32 %r0, %r0, 1;", "linker", 0),
+        ("setmaxnreg.inc.sync.aligned.u32 232;", "whole", 1),
+        ("wgmma.fence.sync.aligned;", "whole", 1),
+    ] {
+        let ptx = format!(".version 8.6\n.target sm_90a\n{line}\n");
+        let done = ladder.assemble_by(&ptx, "sm_90a").expect("one can");
+        assert_eq!((done.rung.as_str(), done.passed_over.len()), (rung, alone), "{line}");
+        // Where nothing else is there, slow code is better than none.
+        let done = linker().assemble_by(&ptx, "sm_90a").expect("it can");
+        assert_eq!(done.rung, "linker");
+    }
+}
+
 #[test]
 fn a_ladder_on_which_nobody_can_says_why() {
     let none = Ladder::default().assemble("", "sm_90a").expect_err("no rungs");

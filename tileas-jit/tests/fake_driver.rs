@@ -179,6 +179,12 @@ fn what_fails_is_named() {
         );
         let context = Context::new(0).expect("the fake has a device");
         let stream = Stream::new(&context).expect("a stream");
+        // PTX is the driver's to compile; what it says of it is told.
+        let compiled = Module::compile(&context, ".version 8.6\n").expect("it compiles");
+        compiled.function("kernel").expect("is there");
+        let error = Module::compile(&context, "nonsense").expect_err("it does not compile");
+        assert_eq!(error.to_string(), "E1202: driver:\nptxas fatal: no");
+        assert_eq!(Module::compile(&context, "\0").expect_err("a byte 0").code, Code::E1202);
         let module = Module::load(&context, &cubin()).expect("loads");
         let error = module.function("other").expect_err("there is no other");
         assert!(

@@ -238,6 +238,13 @@ impl LaunchMetadata {
                     ": the stride of {name} along dimension {d} is {given} elements and must be a multiple of {unit}{tma}"
                 ));
             }
+            if let Some([Expr::Extent(v, d), Expr::Int(unit)]) = sides(&left, Binary::Rem) {
+                let (view, name) = view(&v)?;
+                let given = view.extents.get(usize::from(d))?;
+                return Some(format!(
+                    ": TMA stores 16 bytes at once, so that the {given} elements of {name} along dimension {d} must be a multiple of {unit}, or the store `no_tma`"
+                ));
+            }
             Some(match left {
                 Expr::Extent(v, d) => {
                     let (view, name) = view(&v)?;

@@ -275,6 +275,16 @@ def test_the_cuda_array_interface(gemm):
     assert dense.strides == [12, 4, 1]
     brain = OnGpu(shape=(4,), typestr="<V2", data=(64, False), version=3)
     fails("E1401", lambda: _arrays.foreign(brain))
+    # torch says of which type its two bytes are; of types that the protocol has no name for it raises.
+    brain.dtype = "torch.bfloat16"
+    assert _arrays.foreign(brain).elem == "bf16"
+
+    class Eight:
+        @property
+        def __cuda_array_interface__(self):
+            raise KeyError("torch.float8_e4m3fn")
+
+    assert _arrays.foreign(Eight()) is None
     fails("E1402", lambda: _arrays.foreign(OnGpu(shape=(4,), typestr="<f4", data=(64, False), strides=(6,), version=3)))
     assert _arrays.foreign(np.ones(3)) is None
     _, b, bias, c, kt, _ = operands()

@@ -1,6 +1,6 @@
 """Steps that find what is wrong: each returns a dict, with `wrong` as a list of texts."""
 
-import json
+import os
 import re
 
 import arrays
@@ -112,101 +112,15 @@ def by_hand(s):
     return found
 
 
-def cases_of(path):
-    """Options and cases of a file, from its comments."""
-    text = path.read_text()
-    joined = re.sub(r"\n;\+\s*", " ", text)
-    options = re.findall(r"^; set (\S+)", joined, re.M)
-    return text, options, [json.loads(c) for c in re.findall(r"^; case: (.*)$", joined, re.M)]
-
-
 def kernels(s):
-    """Every kernel with its cases: results against formulas in torch (numpy where it is dry)."""
-    import tileas
-
-    on = tileas.Device.emulator("sm_90a") if s.dry else tileas.Device.cuda(0)
-    found = {"right": 0, "refused": {}, "not for this target": [], "wrong": []}
-    jits = {}
-    for path in sorted((s.here / "kernels").glob("*.tileas")):
-        text, options, cases = cases_of(path)
-        name = path.stem
-        if not cases or s.dry and "dot %" in text:
-            continue
-        if f'target "{on.target}"' not in text and 'target "sm' in text:
-            found["not for this target"].append(name)
-            continue
-        try:
-            jit = jits.setdefault(tuple(options), tileas.Jit(on, options=options))
-            kernel = jit.compile(text)
-        except tileas.Error as e:
-            found["refused"][name] = e.code
-            continue
-        for number, case in enumerate(cases):
-            try:
-                problem = run_case(s.dry, on, kernel, text, options, case)
-            except Exception as e:
-                problem = f"{type(e).__name__}: {e}"
-            if problem:
-                found["wrong"].append(f"{name}, case {number}: {problem[:600]}")
-            else:
-                found["right"] += 1
-            if s.left() < 30:
-                found["left out"] = f"after {name}: no time"
-                return found
+    """Every kernel that is tested has its cases run here, compared as the tests do: filetests, examples, cuTile's."""
+    folders = ["filetests/turns", "cutile"] if s.dry else ["filetests", "examples/kernels", "cutile"]
+    command = [s.here / "bin/device", "--jobs", min(os.cpu_count() or 4, 14), "--seconds", 20]
+    if s.dry:
+        command.append("--emulator")
+    status, output = s.call([*command, *(s.here / folder for folder in folders)], 200)
+    lines = output.strip().splitlines()
+    found = {"summary": lines[-1] if lines else "", "wrong": [line[:600] for line in lines if ": FAILED" in line]}
+    if status and not found["wrong"]:
+        found["wrong"] = [output[-1500:]]
     return found
-
-
-def number(x, views):
-    """A number of a case: as it is, or an expression over extents such as `ceildiv(a.d1, 64)`."""
-    if not isinstance(x, str):
-        return x
-    extent = re.sub(r"(\w+)\.d(\d)", lambda m: str(views[m[1]]["shape"][int(m[2])]), x)
-    return eval(extent, {"ceildiv": lambda a, b: -(-a // b), "nan": float("nan"), "inf": float("inf")})
-
-
-def run_case(dry, on, kernel, text, options, case):
-    """What is wrong with the results of a case; None: nothing."""
-    import tileas
-
-    x = arrays.Maker(dry, case.get("seeds", [1])[0])
-    views = {name: x.view(view) for name, view in case["views"].items()}
-    before = {name: x.copy(array) for name, array in views.items()}
-    scalars = {name: number(value, case["views"]) for name, value in case.get("scalars", {}).items()}
-    order = [arg["name"] for arg in kernel.metadata["args"]]
-    grid = tuple(number(n, case["views"]) for n in case.get("grid", [])) or None
-    kernel[grid](*({**views, **scalars}[name] for name in order))
-    if not case.get("expect"):
-        # No formula: the emulator says what comes out.
-        if dry:
-            return None
-        other = tileas.compile(text, device=tileas.Device.emulator(on.target), options=options)
-        copies = {name: x.numpy(array) for name, array in before.items()}
-        other[grid](*({**copies, **scalars}[name] for name in order))
-        for name, want in copies.items():
-            problem = differs(x, views[name], want.astype(np.float64), 2**-6)
-            if problem:
-                return f"{name}: {problem}, against the emulator"
-        return None
-    for one in case["expect"]:
-        names = {n: x.wide(a) for n, a in before.items()} | scalars
-        want = x.formula(one["expr"], names)
-        tolerance = one.get("tol", case.get("tol", 0))
-        if isinstance(tolerance, str):
-            tolerance = 0 if tolerance == "exact" else 2.0 ** int(tolerance.removeprefix("2^"))
-        problem = differs(x, views[one["view"]], x.rounded(want, views[one["view"]]), tolerance)
-        if problem:
-            return f"{one['view']}: {problem}, against {one['expr']}"
-    return None
-
-
-def differs(x, got, want, tolerance):
-    """How an array differs from numbers, if by more than the tolerance times the largest of them."""
-    got = x.numpy(got).astype(np.float64)
-    want = np.broadcast_to(want, got.shape)
-    both_nan = np.isnan(got) & np.isnan(want)
-    scale = np.nanmax(np.abs(np.where(np.isfinite(want), want, 0)), initial=0)
-    bad = ~(np.abs(got - want) <= tolerance * scale) & ~both_nan & ~(got == want)
-    if not bad.any():
-        return None
-    at = tuple(int(i) for i in np.argwhere(bad)[0])
-    return f"{int(bad.sum())} of {got.size} elements differ, the first at {at}: {got[at]}, not {want[at]}"

@@ -19,7 +19,7 @@ GEMMS = {"gemm-128x128x64": (128, 128, 64), "gemm-128x256x64": (128, 256, 64)}
 
 
 def make_gemm(bm, bn, bk):
-    """a b^T in f16."""
+    """a b^T in bf16."""
 
     @ct.kernel
     def gemm(a, b, c):
@@ -29,15 +29,15 @@ def make_gemm(bm, bn, bk):
             x = ct.load(a, index=(m, k), shape=(bm, bk), padding_mode=ct.PaddingMode.ZERO)
             y = ct.load(b, index=(n, k), shape=(bn, bk), padding_mode=ct.PaddingMode.ZERO)
             total = ct.mma(x, ct.transpose(y), total)
-        ct.store(c, index=(m, n), tile=ct.astype(total, ct.float16))
+        ct.store(c, index=(m, n), tile=ct.astype(total, ct.bfloat16))
 
     return gemm
 
 
 def matrix():
-    """A matrix of f16 with rows without gaps, whose address and strides are multiples of 16 bytes."""
+    """A matrix of bf16 with rows without gaps, whose address and strides are multiples of 16 bytes."""
     return compilation.ArrayConstraint(
-        dtype=ct.float16,
+        dtype=ct.bfloat16,
         ndim=2,
         index_dtype=ct.int32,
         stride_constant=(None, 1),

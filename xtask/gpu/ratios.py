@@ -4,13 +4,22 @@ import json
 import statistics
 
 import arrays
+import texts
 
-# M, N, K.
-GEMMS = [(4096, 4096, 4096), (8192, 8192, 8192)]
-# Heads, keys, head dimension.
-ATTENTION = (32, 4096, 128)
-# Elements, and rows of 128: larger than the L2 cache.
-ELEMENTS, ROWS = 1 << 26, 1 << 19
+# Elements, M, N, K.
+GEMMS = [
+    ("bf16", 8192, 8192, 8192),
+    ("bf16", 4096, 4096, 4096),
+    ("bf16", 4096, 4096, 14336),
+    ("e4m3", 8192, 8192, 8192),
+]
+# Heads, keys, head dimension, causal; queries and keys of a tile.
+ATTENTIONS = [
+    (16, 8192, 128, False, (128, 128)),
+    (8, 16384, 128, True, (128, 128)),
+    (32, 8192, 64, False, (128, 256)),
+    (8, 8192, 256, False, (128, 64)),
+]
 
 
 def bench(call, limit=0.4):
@@ -91,7 +100,15 @@ def ratios(s):
     if s.dry:
         import importlib.util
 
+        import tileas
+
         cubins = sorted(path.name for path in (s.here / "cubins").glob("*.cubin"))
+        jit = tileas.Jit(tileas.Device.emulator("sm_90a"))
+        for elem in {elem for elem, *_ in GEMMS}:
+            for order in ("plain", "persistent"):
+                jit.compile(texts.gemm(128, 256, 64 if elem == "bf16" else 128, elem, order))
+        for _, _, d, causal, (bm, bn) in ATTENTIONS:
+            jit.compile(texts.attention(bm, bn, d, "f16", causal))
         if importlib.util.find_spec("triton") is None:
             return {"left out": "no GPU", "cubins": cubins}
         import peers
@@ -119,42 +136,44 @@ def gemms(s):
 
     on = tileas.Device.cuda(0)
     jit, races = tileas.Jit(on), []
-    for m, n, k in GEMMS:
-        race = Race(s, f"GEMM f16 {m} x {n} x {k}", 2e-9 * m * n * k, "TFLOP/s", 2e-3)
-        x = arrays.Maker(False, 2)
-        a, b = x.normal((m, k), "f16"), x.normal((n, k), "f16")
-        zero = torch.zeros(n, dtype=torch.float16, device="cuda")
-        want = a @ b.T
+    for elem, m, n, k in GEMMS:
+        race = Race(s, f"GEMM {elem} {m} x {n} x {k}", 2e-9 * m * n * k, "TFLOP/s", 1e-2)
+        torch.manual_seed(2)
+        kind = {"bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn}[elem]
+        a, b = (torch.randn(rows, k, device="cuda").to(kind) for rows in (m, n))
+        one = torch.ones((), device="cuda")
 
-        def cublas():
+        def by_torch(out=None):
+            if elem == "bf16":
+                return torch.mm(a, b.T, out=out)
+            scales = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16}
+            return torch._scaled_mm(a, b.T, **scales, use_fast_accum=True, out=out)
+
+        want = by_torch()
+
+        def reference():
             out = torch.empty_like(want)
-            return (lambda: torch.mm(a, b.T, out=out)), out
+            return (lambda: by_torch(out)), out
 
-        def ours(file, *more):
+        bk = 64 if elem == "bf16" else 128
+
+        def ours(order, grid, bm=128, bn=256):
             def prepare():
-                kernel = jit.compile((s.here / "examples" / file).read_text())
+                kernel = jit.compile(texts.gemm(bm, bn, bk, elem, order))
                 out = torch.empty_like(want)
-                return (lambda: kernel[None, current()](a, b, zero, out, *more)), out
+                return (lambda: kernel[grid, current()](a, b, out, -(-k // bk))), out
 
             return prepare
-
-        def by_hand():
-            kernel = jit.load(
-                (s.here / "ptx/gemm_coop_sm90a.ptx").read_text(), (s.here / "ptx/gemm_coop_sm90a.json").read_text()
-            )
-            out = torch.empty_like(want)
-            counts = (-(-k // 64), -(-m // 128), -(-n // 256))
-            return (lambda: kernel[None, current()](a, b, zero, out, *counts)), out
 
         def by_triton(bm, bn, warps, stages):
             def prepare():
                 out = torch.empty_like(want)
-                da = TensorDescriptor.from_tensor(a, [bm, 64])
-                db = TensorDescriptor.from_tensor(b, [bn, 64])
+                da = TensorDescriptor.from_tensor(a, [bm, bk])
+                db = TensorDescriptor.from_tensor(b, [bn, bk])
                 dc = TensorDescriptor.from_tensor(out, [bm, bn])
                 grid = (m // bm, n // bn)
                 return (
-                    lambda: peers.gemm[grid](da, db, dc, k, bm, bn, 64, num_warps=warps, num_stages=stages)
+                    lambda: peers.gemm[grid](da, db, dc, k, bm, bn, bk, num_warps=warps, num_stages=stages)
                 ), out
 
             return prepare
@@ -168,124 +187,118 @@ def gemms(s):
 
             return prepare
 
-        race.add("cuBLAS (torch.mm)", cublas, want)
-        # Products by multiply-adds take too long for the large one.
-        if on.target != "sm_90a" or m <= 4096:
-            relu = torch.relu(want)
-            race.add("tileas, gemm_f16", ours("gemm_f16.tileas", -(-k // 64)), relu)
-        if on.target == "sm_90a":
-            race.add("by hand, sm_90a", by_hand, torch.relu(want))
-        race.add("Triton 128x128", by_triton(128, 128, 4, 4), want)
+        race.add("torch", reference, want)
+        race.add("tileas 128x256, a CTA a tile", ours("plain", (m // 128, n // 256)), want)
+        # A number of CTAs that shares the tiles out evenly, and one for each processor.
+        for ctas in sorted({on.sms // 32 * 32, on.sms}):
+            race.add(f"tileas 128x256, {ctas} persistent CTAs", ours("persistent", (ctas,)), want)
         race.add("Triton 128x256", by_triton(128, 256, 8, 3), want)
-        for path in sorted((s.here / "cubins").glob(f"gemm-*-{on.target.rstrip('af')}.cubin")):
+        for path in sorted((s.here / "cubins").glob(f"gemm-*-{on.target.rstrip('af')}.cubin")) if elem == "bf16" else ():
             tile = path.name.split("-")[1]
             race.add(f"tileiras {tile}", by_tileiras(path), want)
-        races.append((race, "cuBLAS (torch.mm)"))
+        # The first again: clocks fall under load, and with them all that comes late.
+        race.add("torch again", reference, want)
+        races.append((race, "torch"))
     return races
 
 
 def attentions(s):
-    import peers
     import tileas
     import torch
-    from triton.tools.tensor_descriptor import TensorDescriptor
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    heads, length, d = ATTENTION
-    race = Race(s, f"attention f16, {heads} heads, {length} keys, d {d}", 4e-9 * heads * length * length * d, "TFLOP/s", 2e-2)
-    x = arrays.Maker(False, 3)
-    q, k, v = (x.normal((heads, length, d), "f16") for _ in range(3))
-    scale = d**-0.5
+    jit, races = tileas.Jit(tileas.Device.cuda(0)), []
     attend = torch.nn.functional.scaled_dot_product_attention
-    want = attend(q[None], k[None], v[None], scale=scale)[0]
-    on = tileas.Device.cuda(0)
+    for heads, length, d, causal, (bm, bn) in ATTENTIONS:
+        name = f"attention f16, {heads} heads, {length} keys, d {d}{', causal' if causal else ''}"
+        work = (2e-9 if causal else 4e-9) * heads * length * length * d
+        race = Race(s, name, work, "TFLOP/s", 2e-2)
+        torch.manual_seed(3)
+        q, k, v = (torch.randn(heads, length, d, device="cuda").half() for _ in range(3))
+        kernel = jit.compile(texts.attention(bm, bn, d, "f16", causal))
+        want = torch.empty_like(q)
 
-    def by_torch():
-        out = torch.empty_like(want)
-        return (lambda: out.copy_(attend(q[None], k[None], v[None], scale=scale)[0])), out
+        def by_torch(backend):
+            def prepare():
+                def call():
+                    with sdpa_kernel(backend):
+                        return attend(q[None], k[None], v[None], is_causal=causal)[0]
 
-    def by_hand():
-        text = [(s.here / f"ptx/attention_fwd_sm90a.{e}").read_text() for e in ("ptx", "json")]
-        kernel, out = tileas.Jit(on).load(*text), torch.empty_like(want)
-        return (lambda: kernel[None, current()](q, k, v, out, length, scale * 1.4426950408889634)), out
+                want.copy_(call())
+                return call, want
 
-    def by_triton(bm, bn, warps, stages):
-        def prepare():
-            out = torch.empty_like(want)
-            flat = [t.view(heads * length, d) for t in (q, k, v, out)]
-            blocks = [[bm, d], [bn, d], [bn, d], [bm, d]]
-            made = [TensorDescriptor.from_tensor(t, block) for t, block in zip(flat, blocks)]
-            grid = (length // bm, heads)
-            return (
-                lambda: peers.attention[grid](
-                    *made, length, scale * 1.4426950408889634, bm, bn, d, num_warps=warps, num_stages=stages
-                )
-            ), out
+            return prepare
 
-        return prepare
+        def ours():
+            out = torch.empty_like(q)
+            scale = d**-0.5 * 1.4426950408889634
+            return (lambda: kernel[(length // bm, heads), current()](q, k, v, out, scale)), out
 
-    race.add("torch", by_torch, want)
-    if on.target == "sm_90a":
-        race.add("by hand, sm_90a", by_hand, want)
-    race.add("Triton 128x64", by_triton(128, 64, 8, 3), want)
-    race.add("Triton 128x128", by_triton(128, 128, 8, 2), want)
-    return [(race, "torch")]
+        race.add("torch, cuDNN", by_torch(SDPBackend.CUDNN_ATTENTION), want)
+        race.add("torch, FlashAttention-2", by_torch(SDPBackend.FLASH_ATTENTION), want)
+        race.add(f"tileas {bm}x{bn}", ours, want)
+        races.append((race, "torch, cuDNN"))
+    return races
 
 
 def rows(s):
-    """What moves memory: against a copy of as many bytes."""
-    import peers
+    """What moves memory: against torch, which moves as many bytes."""
     import tileas
     import torch
 
-    on, races = tileas.Device.cuda(0), []
-    x = arrays.Maker(False, 4)
-    jit = tileas.Jit(on)
+    jit, races = tileas.Jit(tileas.Device.cuda(0)), []
+    torch.manual_seed(4)
 
-    def kernel(name):
-        return jit.compile((s.here / "kernels" / f"{name}.tileas").read_text())
+    def random(*shape):
+        return torch.randn(*shape, device="cuda")
 
-    count, lines = ELEMENTS, ROWS
-    a = torch.randn(count, device="cuda")
-    b = torch.randn(count, device="cuda")
-    race = Race(s, f"x + y, {count} f32", 12e-6 * count, "GB/s", 1e-6)
+    def against(name, file, moved, reference, launch, out, tolerance):
+        race = Race(s, name, 1e-6 * moved, "GB/s", tolerance)
+        want = reference()
+        kernel = jit.compile((s.here / "examples/kernels" / f"{file}.tileas").read_text())
+        race.add("torch", lambda: (reference, want), want)
+        race.add("tileas", lambda: ((lambda: launch(kernel)), out), want)
+        races.append((race, "torch"))
 
-    def add(f):
-        def prepare():
-            out = torch.empty_like(a)
-            return f(out), out
-
-        return prepare
-
-    big = torch.randn(count * 3 // 2, device="cuda")
-
-    def copy():
-        out = torch.empty_like(big)
-        return (lambda: out.copy_(big)), out
-
-    race.add("copy of as many bytes", copy, big)
-    race.add("torch", add(lambda out: lambda: torch.add(a, b, out=out)), a + b)
-    race.add("Triton", add(lambda out: lambda: peers.add[(count // 1024,)](a, b, out, 1024)), a + b)
-    ours = kernel("add_vector")
-    race.add("tileas", add(lambda out: lambda: ours[None, current()](a, b, out)), a + b)
-    races.append((race, "copy of as many bytes"))
-
-    data = x.normal((lines, 128), "f32")
-    want = torch.softmax(data, 1)
-    race = Race(s, f"softmax of {lines} rows of 128, f32", 8e-6 * lines * 128, "GB/s", 1e-5)
-
-    def twice(f):
-        def prepare():
-            out = torch.empty_like(data)
-            return f(out), out
-
-        return prepare
-
-    race.add("copy of as many bytes", twice(lambda out: lambda: out.copy_(data)), data)
-    race.add("torch", twice(lambda out: lambda: torch.softmax(data, 1, out=out)), want)
-    race.add("Triton", twice(lambda out: lambda: peers.softmax[(lines // 64,)](data, out, 128, 64)), want)
-    soft = kernel("softmax_rows")
-    race.add("tileas", twice(lambda out: lambda: soft[4 * on.sms, current()](data, out, lines // 128)), want)
-    races.append((race, "copy of as many bytes"))
+    x, y = random(1 << 26), random(1 << 26)
+    z = torch.empty_like(x)
+    grid = (x.numel() // 512,)
+    against(
+        "x + y", "add", 12 * x.numel(), lambda: torch.add(x, y), lambda k: k[grid, current()](x, y, z), z, 1e-6
+    )
+    a = random(65536, 1024)
+    b = torch.empty_like(a)
+    against(
+        "softmax of rows of 1024, f32",
+        "softmax_rows",
+        8 * a.numel(),
+        lambda: torch.softmax(a, 1),
+        lambda k: k[(65536 // 4,), current()](a, b),
+        b,
+        1e-5,
+    )
+    c, w, bias = random(131072, 512), random(512), random(512)
+    d, mean, rstd = torch.empty_like(c), random(131072), random(131072)
+    against(
+        "layer norm of rows of 512, f32",
+        "layer_norm",
+        8 * c.numel(),
+        lambda: torch.nn.functional.layer_norm(c, (512,), w, bias, 1e-5),
+        lambda k: k[(131072 // 4,), current()](c, w, bias, d, mean, rstd),
+        d,
+        1e-4,
+    )
+    h, g = random(32768, 4096).bfloat16(), random(4096).bfloat16()
+    o = torch.empty_like(h)
+    against(
+        "RMS norm of rows of 4096, bf16",
+        "rms_norm",
+        4 * h.numel(),
+        lambda: torch.nn.functional.rms_norm(h, (4096,), g, 1e-5),
+        lambda k: k[(32768,), current()](h, g, o),
+        o,
+        2e-2,
+    )
     return races
 
 
@@ -309,7 +322,7 @@ def cycles(s):
     on = tileas.Device.cuda(0)
     jit = tileas.Jit(on)
     x = arrays.Maker(False, 5)
-    short, long = (16, 144) if target != "sm_90a" else (4, 36)
+    short, long = 16, 144
     k = long * 64
     a, b, bias = x.ints((128, k), "f16"), x.ints((128, k), "f16"), x.ints((128,), "f16")
     c = torch.empty((128, 128), dtype=torch.float16, device="cuda")

@@ -1,4 +1,5 @@
-//! The bundle for a machine with a GPU: binaries, Python package, kernels, and the scripts of `xtask/gpu`, in `target/gpu-bundle`.
+//! The bundle for a machine with a GPU: binaries, Python package, kernels, and the scripts of `xtask/gpu`, in `target/gpu-bundle`,
+//! and that folder as `gpu-bundle.tar.xz`.
 //!
 //! There one command does all there is to do: `python3 run.py --out DIR`. It needs a driver, Python 3.11 or later, torch and triton; no network and no
 //! Rust. With `--dry` the same command runs here, on the emulator.
@@ -9,8 +10,11 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Bytes that it may have: it travels with the sources, which have 15 MB, and the two may have 60 MB.
+/// Bytes that its archive may have: it travels with the sources, which have 15 MB, and the two may have 60 MB.
 const MOST: u64 = 45_000_000;
+
+/// Kernels of cuTile that a quick bundle has.
+const FEW: &str = "gemm_batched,add_rms_norm,absolute_and_scale";
 
 /// Processors that the closed assembler makes kernels for.
 const TARGETS: [&str; 2] = ["sm_90", "sm_100"];
@@ -25,7 +29,7 @@ pub fn make(places: &Places, python: &PythonTools, dev: bool, dry: bool) -> Resu
     for (from, to, extensions) in [
         ("xtask/gpu", "", &["py"] as &[&str]),
         ("examples", "examples", &["tileas"]),
-        ("filetests/filetests/kernels", "kernels", &["tileas"]),
+        ("examples/kernels", "examples/kernels", &["tileas"]),
         ("tileas-emu/validate", "emu/validate", &["py"]),
         ("tileas-emu/tests/micro", "emu/tests/micro", &["ptx"]),
         ("tileas-emu/tests/data", "emu/tests/data", &["ptx"]),
@@ -36,6 +40,15 @@ pub fn make(places: &Places, python: &PythonTools, dev: bool, dry: bool) -> Resu
             extensions.is_empty() || extensions.iter().any(|e| name.ends_with(&format!(".{e}")))
         })?;
     }
+    let filetests = places.root.join("filetests/filetests");
+    for entry in std::fs::read_dir(&filetests).context("the filetests")? {
+        let entry = entry?;
+        if entry.path().is_dir() {
+            copy(&entry.path(), &bundle.join("filetests").join(entry.file_name()), |n| {
+                n.ends_with(".tileas")
+            })?;
+        }
+    }
     copy(&places.root.join("tileas-emu/tests/data"), &bundle.join("ptx"), |name| {
         ["gemm_coop_sm90a.", "attention_fwd_sm90a.", "cluster_pairs_sm90a."]
             .iter()
@@ -43,22 +56,24 @@ pub fn make(places: &Places, python: &PythonTools, dev: bool, dry: bool) -> Resu
     })?;
 
     // As the tests have them: what they have built serves.
-    let (suite, dump, command) = match dev {
+    let (suite, dump, command, device) = match dev {
         true => (
             vec!["test", "--workspace", "--no-run", "--test", "devices"],
             vec!["build", "--workspace", "--example", "dump"],
             vec!["test", "--workspace", "--no-run", "--test", "cli"],
+            vec!["build", "--workspace", "--example", "device"],
         ),
         false => (
             vec!["test", "--release", "-p", "tileas-jit", "--test", "devices", "--no-run"],
             vec!["build", "--release", "-p", "tileas-emu", "--example", "dump"],
             vec!["build", "--release", "-p", "tileas", "--bin", "tileas"],
+            vec!["build", "--release", "-p", "tileas-filetests", "--example", "device"],
         ),
     };
     let bin = bundle.join("bin");
     std::fs::create_dir_all(&bin)?;
     run(Command::new(executable(places, &dump, "dump")?).arg(bundle.join("emu/dumps")))?;
-    for (name, args) in [("tileas", command), ("devices", suite)] {
+    for (name, args) in [("tileas", command), ("devices", suite), ("device", device)] {
         let made = executable(places, &args, name)?;
         let to = bin.join(name);
         std::fs::copy(&made, &to).with_context(|| format!("cannot copy {}", made.display()))?;
@@ -72,11 +87,22 @@ pub fn make(places: &Places, python: &PythonTools, dev: bool, dry: bool) -> Resu
     std::fs::create_dir_all(&cubins)?;
     let mut peers = wheel::command(places, python, &python.path);
     run(peers.arg("xtask/gpu/cubins.py").arg(&cubins).args(TARGETS))?;
+    let mut cutile = wheel::command(places, python, &python.path);
+    cutile.arg("filetests/cutile/export.py").arg(bundle.join("cutile"));
+    if dev {
+        cutile.args(["--only", FEW]);
+    }
+    run(&mut cutile)?;
 
-    let size = size_of(&bundle)?;
-    println!("{}: {:.1} MB", bundle.display(), size as f64 / 1e6);
-    if !dev && size > MOST {
-        bail!("it is larger than {} MB", MOST / 1_000_000);
+    if !dev {
+        let archive = target.join("gpu-bundle.tar.xz");
+        let mut pack = wheel::command(places, python, &python.path);
+        run(pack.current_dir(target).args(["-m", "tarfile", "-c"]).arg(&archive).arg("gpu-bundle"))?;
+        let size = archive.metadata()?.len();
+        println!("{}: {:.1} MB", archive.display(), size as f64 / 1e6);
+        if size > MOST {
+            bail!("it is larger than {} MB", MOST / 1_000_000);
+        }
     }
     if dry {
         let mut command = wheel::command(places, python, &python.path);
@@ -115,14 +141,4 @@ fn executable(places: &Places, args: &[&str], name: &str) -> Result<PathBuf> {
         Some(PathBuf::from(message["executable"].as_str().filter(|_| is_it)?))
     });
     found.next_back().with_context(|| format!("cargo does not say where {name} is"))
-}
-
-/// Bytes of all files below a folder.
-fn size_of(folder: &Path) -> Result<u64> {
-    let mut sum = 0;
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        sum += if entry.path().is_dir() { size_of(&entry.path())? } else { entry.metadata()?.len() };
-    }
-    Ok(sum)
 }
