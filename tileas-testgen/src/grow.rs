@@ -406,6 +406,13 @@ impl Gen<'_, '_> {
         }
         let mut strides = vec![1; shape.len()];
         let unit = 16 / elem.bytes();
+        // What TMA may store to has rows of whole units.
+        if let ([_, .., last], [.., columns]) = (&mut extents[..], shape)
+            && written
+            && *columns as usize >= unit
+        {
+            *last = (*last / unit * unit).max(unit);
+        }
         for n in (0..shape.len() - 1).rev() {
             let dense = extents[n + 1] * strides[n + 1];
             strides[n] = if n + 2 == shape.len() {

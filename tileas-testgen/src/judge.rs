@@ -150,6 +150,10 @@ fn attempt(text: &str, options: &[(&str, &str)], case: &str, isa: &dyn TargetIsa
     });
     match executed {
         Ok(()) => Verdict::Right,
+        // Rows of a view of any extents that TMA would store beyond.
+        Err(e) if format!("{e:#}").contains(": TMA stores 16 bytes at once") => {
+            Verdict::Refused("E1104 rows".into())
+        }
         Err(e) => Verdict::Wrong(Symptom { key: symptom(&e), detail: format!("{e:#}") }),
     }
 }

@@ -268,6 +268,20 @@ impl<'a> Halving<'a> {
                 self.used(op, v, axis)?;
             }
         }
+        self.sides_agree()
+    }
+
+    /// A product that is halved takes one operand whole: it is not halved along K as well, for other reasons.
+    fn sides_agree(&self) -> Option<()> {
+        let func = self.func;
+        let halved = |v: Value| self.axes[v].checked_sub(1);
+        for op in func.ops().filter(|&op| func.opcode(op) == Opcode::AsyncDot) {
+            let Some(axis) = func.result(op).and_then(halved) else { continue };
+            for (operand, own, _, acc) in product_axes(func, op) {
+                let is = func.named_operand(op, operand).and_then(halved);
+                is.is_none_or(|is| acc == axis && is == own).then_some(())?;
+            }
+        }
         Some(())
     }
 
