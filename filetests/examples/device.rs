@@ -84,6 +84,9 @@ fn one(path: &Path, runner: &Runner) -> Result<Done> {
     Ok(Done::Right)
 }
 
+/// When a process must have its device.
+const START: Duration = Duration::from_secs(120);
+
 /// A process that runs kernels one after the other: paths go in, a line of JSON for each comes out.
 struct Worker {
     child: Child,
@@ -103,7 +106,10 @@ impl Worker {
         let out = BufReader::new(child.stdout.take().context("its output")?);
         let (send, replies) = std::sync::mpsc::channel();
         std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
-        Ok(Worker { child, paths, replies })
+        let worker = Worker { child, paths, replies };
+        // Many that start at once on one device take their time.
+        worker.replies.recv_timeout(START).context("a process does not start")?;
+        Ok(worker)
     }
 
     /// What a kernel comes to; `None`: right. An error, or no answer: the process is no good any more.
@@ -132,6 +138,7 @@ fn work(emulator: bool) -> Result<()> {
         Device::cuda(0)?
     };
     let runner = Runner::new(device)?;
+    println!("ready");
     for path in std::io::stdin().lines() {
         let said = match one(Path::new(&path?), &runner) {
             Ok(Done::Right) => None,
@@ -183,6 +190,10 @@ fn main() -> Result<ExitCode> {
                     if said.as_ref().is_some_and(|s| s.starts_with("FAILED")) {
                         worker = None;
                     }
+                    if let Some(text) = &said {
+                        let text = text.lines().take(4).collect::<Vec<_>>().join(" | ");
+                        println!("{}: {text}", path.display());
+                    }
                     results.lock().expect("results").insert(path, said);
                 }
             });
@@ -190,17 +201,11 @@ fn main() -> Result<ExitCode> {
     });
     let results = results.into_inner().expect("results");
     let (mut right, mut refused, mut wrong) = (0, 0, 0);
-    for (path, said) in &results {
+    for said in results.values() {
         match said {
             None => right += 1,
-            Some(text) => {
-                if text.starts_with("refused: ") {
-                    refused += 1;
-                } else {
-                    wrong += 1;
-                }
-                println!("{}: {}", path.display(), text.lines().take(4).collect::<Vec<_>>().join(" | "));
-            }
+            Some(text) if text.starts_with("refused: ") => refused += 1,
+            Some(_) => wrong += 1,
         }
     }
     println!("{right} right, {refused} refused, {wrong} wrong of {}", results.len());

@@ -195,7 +195,8 @@ impl Jit {
 
     /// What every key has in it.
     fn key(&self) -> KeyBuilder {
-        let form = if self.0.device.0.wants_machine_code() { "machine code" } else { "ptx" };
+        let form =
+            if self.0.device.0.wants_machine_code() { "machine code of whole programs" } else { "ptx" };
         let target = self.0.device.target();
         let key = KeyBuilder::new().part("form", form.as_bytes()).part("target", target.as_bytes());
         key.part("assemblers", self.0.ladder.fingerprint().as_bytes())

@@ -114,11 +114,15 @@ def ratios(s):
         import peers
 
         return {"left out": "no GPU", "cubins": cubins, "Triton kernels that compile": peers.compile_all()}
-    races = []
+    races, wrong = [], []
     for part in (gemms, attentions, rows):
-        races += part(s)
-    wrong = [text for race, _ in races for text in race.wrong]
-    return {"races": [race.result(reference) for race, reference in races], "wrong": wrong}
+        try:
+            for race, reference in part(s):
+                races.append(race.result(reference))
+                wrong += race.wrong
+        except Exception as e:
+            wrong.append(f"{part.__name__}: {type(e).__name__}: {str(e)[:300]}")
+    return {"races": races, "wrong": wrong}
 
 
 def current():
@@ -135,7 +139,7 @@ def gemms(s):
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     on = tileas.Device.cuda(0)
-    jit, races = tileas.Jit(on), []
+    jit = tileas.Jit(on)
     for elem, m, n, k in GEMMS:
         race = Race(s, f"GEMM {elem} {m} x {n} x {k}", 2e-9 * m * n * k, "TFLOP/s", 1e-2)
         torch.manual_seed(2)
@@ -198,8 +202,7 @@ def gemms(s):
             race.add(f"tileiras {tile}", by_tileiras(path), want)
         # The first again: clocks fall under load, and with them all that comes late.
         race.add("torch again", reference, want)
-        races.append((race, "torch"))
-    return races
+        yield race, "torch"
 
 
 def attentions(s):
@@ -207,7 +210,7 @@ def attentions(s):
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    jit, races = tileas.Jit(tileas.Device.cuda(0)), []
+    jit = tileas.Jit(tileas.Device.cuda(0))
     attend = torch.nn.functional.scaled_dot_product_attention
     for heads, length, d, causal, (bm, bn) in ATTENTIONS:
         name = f"attention f16, {heads} heads, {length} keys, d {d}{', causal' if causal else ''}"
@@ -215,7 +218,6 @@ def attentions(s):
         race = Race(s, name, work, "TFLOP/s", 2e-2)
         torch.manual_seed(3)
         q, k, v = (torch.randn(heads, length, d, device="cuda").half() for _ in range(3))
-        kernel = jit.compile(texts.attention(bm, bn, d, "f16", causal))
         want = torch.empty_like(q)
 
         def by_torch(backend):
@@ -230,6 +232,7 @@ def attentions(s):
             return prepare
 
         def ours():
+            kernel = jit.compile(texts.attention(bm, bn, d, "f16", causal))
             out = torch.empty_like(q)
             scale = d**-0.5 * 1.4426950408889634
             return (lambda: kernel[(length // bm, heads), current()](q, k, v, out, scale)), out
@@ -237,8 +240,7 @@ def attentions(s):
         race.add("torch, cuDNN", by_torch(SDPBackend.CUDNN_ATTENTION), want)
         race.add("torch, FlashAttention-2", by_torch(SDPBackend.FLASH_ATTENTION), want)
         race.add(f"tileas {bm}x{bn}", ours, want)
-        races.append((race, "torch, cuDNN"))
-    return races
+        yield race, "torch, cuDNN"
 
 
 def rows(s):
@@ -246,7 +248,7 @@ def rows(s):
     import tileas
     import torch
 
-    jit, races = tileas.Jit(tileas.Device.cuda(0)), []
+    jit = tileas.Jit(tileas.Device.cuda(0))
     torch.manual_seed(4)
 
     def random(*shape):
@@ -255,20 +257,24 @@ def rows(s):
     def against(name, file, moved, reference, launch, out, tolerance):
         race = Race(s, name, 1e-6 * moved, "GB/s", tolerance)
         want = reference()
-        kernel = jit.compile((s.here / "examples/kernels" / f"{file}.tileas").read_text())
+
+        def ours():
+            kernel = jit.compile((s.here / "examples/kernels" / f"{file}.tileas").read_text())
+            return (lambda: launch(kernel)), out
+
         race.add("torch", lambda: (reference, want), want)
-        race.add("tileas", lambda: ((lambda: launch(kernel)), out), want)
-        races.append((race, "torch"))
+        race.add("tileas", ours, want)
+        return race, "torch"
 
     x, y = random(1 << 26), random(1 << 26)
     z = torch.empty_like(x)
     grid = (x.numel() // 512,)
-    against(
+    yield against(
         "x + y", "add", 12 * x.numel(), lambda: torch.add(x, y), lambda k: k[grid, current()](x, y, z), z, 1e-6
     )
     a = random(65536, 1024)
     b = torch.empty_like(a)
-    against(
+    yield against(
         "softmax of rows of 1024, f32",
         "softmax_rows",
         8 * a.numel(),
@@ -279,7 +285,7 @@ def rows(s):
     )
     c, w, bias = random(131072, 512), random(512), random(512)
     d, mean, rstd = torch.empty_like(c), random(131072), random(131072)
-    against(
+    yield against(
         "layer norm of rows of 512, f32",
         "layer_norm",
         8 * c.numel(),
@@ -290,7 +296,7 @@ def rows(s):
     )
     h, g = random(32768, 4096).bfloat16(), random(4096).bfloat16()
     o = torch.empty_like(h)
-    against(
+    yield against(
         "RMS norm of rows of 4096, bf16",
         "rms_norm",
         4 * h.numel(),
@@ -299,7 +305,6 @@ def rows(s):
         o,
         2e-2,
     )
-    return races
 
 
 def cycles(s):

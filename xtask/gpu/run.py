@@ -6,7 +6,7 @@
 
 In: the folder this file lies in, as `cargo xtask gpu-bundle` packs it. Out: DIR/results.json, DIR/table.md, DIR/plot.svg, DIR/emulator.json,
 DIR/log.txt. Steps in order of what they decide: the device, the JIT's own tests, the emulator against the GPU, kernels written by hand, every kernel's
-result against torch, ratios against others, predicted against measured cycles. A step that fails is a line in the table, and the others go on. Exit
+cases by the tests' own comparison, ratios against others, predicted against measured cycles. A step that fails is a line in the table, and the others go on. Exit
 status 1 if something is wrong, not if something is slow. Under ten minutes: what does not fit into --seconds is left out, and said.
 """
 

@@ -40,15 +40,7 @@ pub fn make(places: &Places, python: &PythonTools, dev: bool, dry: bool) -> Resu
             extensions.is_empty() || extensions.iter().any(|e| name.ends_with(&format!(".{e}")))
         })?;
     }
-    let filetests = places.root.join("filetests/filetests");
-    for entry in std::fs::read_dir(&filetests).context("the filetests")? {
-        let entry = entry?;
-        if entry.path().is_dir() {
-            copy(&entry.path(), &bundle.join("filetests").join(entry.file_name()), |n| {
-                n.ends_with(".tileas")
-            })?;
-        }
-    }
+    copy_all(&places.root.join("filetests/filetests"), &bundle.join("filetests"))?;
     copy(&places.root.join("tileas-emu/tests/data"), &bundle.join("ptx"), |name| {
         ["gemm_coop_sm90a.", "attention_fwd_sm90a.", "cluster_pairs_sm90a."]
             .iter()
@@ -121,6 +113,18 @@ fn copy(from: &Path, to: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
         if entry.path().is_file() && wanted(&name.to_string_lossy()) {
             std::fs::copy(entry.path(), to.join(&name))
                 .with_context(|| format!("cannot copy {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies the kernels of a folder and of those in it.
+fn copy_all(from: &Path, to: &Path) -> Result<()> {
+    copy(from, to, |name| name.ends_with(".tileas"))?;
+    for entry in std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let entry = entry?;
+        if entry.path().is_dir() {
+            copy_all(&entry.path(), &to.join(entry.file_name()))?;
         }
     }
     Ok(())

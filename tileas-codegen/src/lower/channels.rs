@@ -224,11 +224,14 @@ impl Lower<'_> {
             // Ordinary loads come before the bulk copy that takes the slot, or the memory of what is used once, only by a fence between the
             // proxies. Where lanes arrive for their warps, products have read it, which are of the copies' proxy.
             let per_warp = self.f.has_attr(op, keys::PER_WARP);
-            let read = !per_warp && !self.agent.elect && !pipe.tensor_side;
+            let threads = !per_warp && !self.agent.elect;
+            let loaded = threads && matches!(pipe.def.full, Signal::Tx { .. });
             // The one-lane agent of the matrix engine frees slots by commit, threads by arriving. A side on which
             // all arrive counts no commit.
             match pipe.def.empty {
-                Signal::None if read => self.b.fence_proxy_async_shared_cta(),
+                Signal::None if loaded || (threads && !pipe.tensor_side) => {
+                    self.b.fence_proxy_async_shared_cta()
+                }
                 Signal::None => {}
                 Signal::Commit(_) | Signal::Bulk(_) if self.agent.elect => {
                     self.open_section();
@@ -240,7 +243,7 @@ impl Lower<'_> {
                     // The next agent to take the slot may overwrite, or hand on, what was stored in place before it was freed.
                     self.wait_stores();
                     self.fence_signal(self.agent.tensor && pipe.tensor_side);
-                    if matches!(pipe.def.full, Signal::Tx { .. }) && read {
+                    if loaded {
                         self.b.fence_proxy_async_shared_cta();
                     }
                     let bar = self.barrier(pipe.empty_at, slot);

@@ -675,7 +675,8 @@ impl Abi {
             }
             // TMA stores whole units of 16 bytes, beyond the end of a row too (seen on an H100).
             if self.maps.iter().any(|m| m.view == i && m.stores)
-                && let (Some(d), Some(Dim::Dynamic)) = (v.dims.len().checked_sub(1), v.dims.last())
+                && let (Some(d), Some(&dim)) = (v.dims.len().checked_sub(1), v.dims.last())
+                && !matches!(dim, Dim::Static(n) if n.is_multiple_of(per16))
             {
                 out.extend(v.extent(d).map(|e| e.is_multiple_of(per16.into())));
             }
