@@ -87,7 +87,7 @@ fn two_products_are_issued_together() {
         return;
     }
     for (kernel, issued) in
-        [("d64", 12), ("d96", 16), ("d128", 16), ("causal", 12), ("gqa", 12), ("soft_cap", 12)]
+        [("d64", 12), ("d96", 16), ("d128", 16), ("causal", 12), ("gqa", 12), ("soft_cap", 16)]
     {
         let codes = assembled(&format!("attention_{kernel}"), &[]);
         assert!(!codes.contains(&Code::Spill), "{kernel}");
