@@ -73,6 +73,25 @@ pub(super) fn common_extents(
     differ.then_some(all)
 }
 
+/// The extents of a type, if all operands can be taken to them and one has others: literals alone beside them have that type.
+pub(super) fn extents_of(
+    func: &Function,
+    rule: Rule,
+    mut operands: impl Iterator<Item = (usize, Value)>,
+    ty: Type,
+) -> Option<Shape> {
+    let to = Shape::from_slice(extents(func.type_data(ty))?);
+    let mut differ = false;
+    let fit = operands.all(|(n, v)| match extents(func.value_data(v)) {
+        Some(own) if takes_part(func, rule, n, v) => {
+            differ |= *own != *to;
+            own.len() == to.len() && own.iter().zip(&to).all(|(&m, &n)| m == n || m == 1)
+        }
+        _ => true,
+    });
+    (fit && differ).then_some(to)
+}
+
 /// The op that takes operand `index` to these extents, and its result type; `None` where it has them or takes no part.
 pub(super) fn widening(
     func: &mut Function,

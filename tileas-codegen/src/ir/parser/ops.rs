@@ -424,6 +424,9 @@ impl<'a> Parser<'a, '_> {
         });
         let of_result = matches!(def.rule, Rule::Same | Rule::Select);
         let known = known.or(said.filter(|_| of_result));
+        let numbered = written.list.iter().enumerate().filter_map(|(n, o)| Some((n, value(o)?)));
+        let alone = known.filter(|_| first.is_none() && wider.is_none());
+        let wider = wider.or_else(|| fit::extents_of(&self.f, def.rule, numbered, alone?));
         let mut out = SmallVec::new();
         let mut index = 0;
         for (seg, &len) in def.operands.iter().zip(&written.segments) {
