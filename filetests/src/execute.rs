@@ -15,6 +15,8 @@
 //! tol       of the comparison of the three runs: "exact" (default), a number, "2^-9"
 //! stats     {used_load, used_store: at least; conflicts, max_wavefronts, max_sectors, instructions, shuffles, barriers,
 //!           waits, local: at most}: what the PTX costs under timing `fast` with the first seed; not on other targets
+//! printed   what the kernel prints, CTA by CTA
+//! assertion the message of an `assert` that does not hold: the runs in program order and as PTX end there
 //! ```
 //! A tolerance allows |difference| ≤ tol · scale. The scale is a formula (`abs(a) @ abs(b.T)`), or, if none is given, what
 //! the kernel computes from magnitudes ([`tileas_interp::run_magnitudes`]): Σ|a·b| for sums of products.
@@ -61,6 +63,8 @@ pub struct RunCase {
     written: BTreeMap<String, String>,
     tol: Option<ToleranceCase>,
     stats: Option<StatsCase>,
+    printed: Option<String>,
+    assertion: Option<String>,
 }
 
 /// Bounds of statistics ([`Stats`]): least of what is used, most of all else.
@@ -377,6 +381,22 @@ fn run_case(forms: &Forms<'_>, program: &Program, metadata: &LaunchMetadata, cas
         let prepared = metadata.launch(&start.args.of(metadata)?, &start.device, grid)?;
         let launch = prepared.emulated(&metadata.kernel)?;
         let limits = Limits::default();
+        if let Some(message) = &case.assertion {
+            let Err(e) = oracle(forms.source, &start, prepared.grid, &limits, false) else {
+                bail!("seed {seed}: no assertion fails in program order");
+            };
+            ensure!(format!("{e:#}").contains(message.as_str()), "seed {seed}: {e:#}");
+            for mode in [Mode::Random(seed), Mode::Fast, Mode::Latest(seed)] {
+                let mut memory = start.memory.clone();
+                let options = RunOptions { mode, max_steps: MAX_STEPS, ..RunOptions::default() };
+                match Machine::run(program, &launch, &mut memory, &options, &mut NoTrace) {
+                    Err(fault) if fault.code == "assert" && fault.message.contains(message.as_str()) => {}
+                    Err(fault) => bail!("{mode:?}: {fault}"),
+                    Ok(_) => bail!("{mode:?}: no assertion fails"),
+                }
+            }
+            continue;
+        }
         let oracle = oracle(forms.source, &start, prepared.grid, &limits, case.is_approximate())?;
         judge(case, &start, forms.source, &oracle).with_context(|| format!("seed {seed}"))?;
         let mut timings = vec![Timing::Random(seed)];
@@ -418,6 +438,10 @@ fn run_case(forms: &Forms<'_>, program: &Program, metadata: &LaunchMetadata, cas
             };
             if let (Some(bounds), Some(stats)) = (&case.stats, &report.stats) {
                 bounds.judge(stats)?;
+            }
+            let printed = memory.take_printed();
+            if let Some(want) = case.printed.as_ref().filter(|want| **want != printed) {
+                bail!("{mode:?}: printed\n{printed}\ninstead of\n{want}");
             }
             compare(forms.source, &start, &memory, &oracle, tolerance)
                 .with_context(|| format!("{mode:?}"))?;

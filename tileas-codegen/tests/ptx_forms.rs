@@ -131,6 +131,8 @@ fn kernel(target: Target, ops: &[PtxOp], variants: &[Variant]) -> Module {
     f.launch.reqntid = Some([128, 1, 1]);
     f.launch.minnctapersm = Some(1);
     f.local_bytes = 64;
+    // With a text come the functions that take it.
+    f.texts.push("%d".into());
     let ptr = f.param("ptr", ParamKind::Pointer { align: 16 });
     let map = f.param("map", ParamKind::TensorMap);
     let scratch = Scratch { ptr, map, shared, global };

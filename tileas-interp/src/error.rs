@@ -15,6 +15,8 @@ pub enum Fault {
     Undefined,
     /// A loop step below 1, a division by zero, an index outside a buffer.
     Value,
+    /// An `assert` of the kernel does not hold.
+    Assertion,
     /// Every unfinished agent waits for another.
     Deadlock,
     /// A barrier got more arrivals or bytes than its phase counts.

@@ -147,6 +147,22 @@ pub fn pure(f: &Function, op: Op, args: &[Val], program: &Program) -> InterpResu
     }))
 }
 
+/// Whether an `assert` holds.
+pub fn assert(f: &Function, op: Op, condition: &Val) -> InterpResult<()> {
+    let holds = match condition {
+        Val::Int(x) => *x != 0,
+        other => match &tile(f, op, other)?.data {
+            Data::Int(list) => list.iter().all(|&x| x != 0),
+            Data::Float(_) => false,
+        },
+    };
+    match f.attr(op, keys::MESSAGE) {
+        _ if holds => Ok(()),
+        Some(tileas_codegen::ir::AttrData::Str(text)) => err(f, op, Fault::Assertion, text.clone()),
+        _ => err(f, op, Fault::Assertion, "does not hold"),
+    }
+}
+
 /// The operand, if what is promised of it holds. How memory is aligned is not known here.
 fn assumed(f: &Function, op: Op, v: &Val) -> InterpResult<Val> {
     if let &Val::Int(n) = v {

@@ -8,6 +8,7 @@ use crate::artifact::Artifact;
 use crate::backend::{Backend, Block, Program, Queue};
 use crate::error::{self, Error};
 use std::any::Any;
+use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tileas_emu::{BufferId, Machine, Memory, NoTrace, RunOptions};
 use tileas_launch::Launch;
@@ -196,6 +197,9 @@ impl Queue for InOrder {
         for (block, bytes) in blocks.iter().zip(&mut held) {
             **bytes = memory.take(BufferId::new(block.number));
         }
+        // As a driver does: on the standard output of the process, if that takes it.
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(memory.take_printed().as_bytes()).and_then(|()| out.flush());
         result.map_err(|fault| Error::new(error::Code::E1211, format!("{kernel}: {fault}")))
     }
 

@@ -218,7 +218,7 @@ const BASE: OpRow = OpRow {
     doc: "",
 };
 
-use AttrKind::{Any, Call, Enum, Int, Ints, Number, Unit};
+use AttrKind::{Any, Call, Enum, Int, Ints, Number, Str, Unit};
 use Trait::{
     Async, Elementwise, Pipeline, Pure, ReadsGlobal, Schedulable, Shape, Terminator, Uniform, WritesGlobal,
 };
@@ -913,6 +913,28 @@ pub const OPS: &[OpRow] = &[
         rule: Rule::Custom,
         class: "GlobalStore",
         doc: "Stores the elements of a tile where coordinates say, which are as in `gather`. What is out of bounds or masked is dropped. No two elements may have the same coordinates: that is a race, as between CTAs (`atomic_rmw` with `exch` stores one of them).",
+        ..BASE
+    },
+    OpRow {
+        name: "print",
+        operands: &[many("values", Ty::Num)],
+        results: Arity::Many,
+        attrs: &[need("format", Str)],
+        traits: &[Schedulable],
+        rule: Rule::Custom,
+        class: "GlobalStore",
+        doc: "Prints text as C's `printf` does, once per CTA: `%[flags][width][.precision]` and one of `d i u o x X c` for integers, `e E f F g G a A` for floats, `%%` for a percent sign. Lengths (`l`, `ll`, …) may be written and say nothing, as types say it. One of the values may be a tile: it is printed as nested lists, `[[1, 2], [3, 4]]`, each element as its specification says. Prints of a CTA keep their order; those of different CTAs may interleave.",
+        ..BASE
+    },
+    OpRow {
+        name: "assert",
+        operands: &[one("condition", Ty::Num)],
+        results: Arity::Many,
+        attrs: &[may("message", Str), may("file", Str), may("line", Int)],
+        traits: &[Schedulable],
+        rule: Rule::Custom,
+        class: "GlobalStore",
+        doc: "Stops the kernel, and with it the program's context (`cudaErrorAssert`), if an element of the condition, which is `i1`, does not hold; the driver prints `file` and `line` (else the kernel's name and 0), the CTA, the thread and the message.",
         ..BASE
     },
     OpRow {

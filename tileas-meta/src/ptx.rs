@@ -297,7 +297,10 @@ fn template(text: &str, picks: &[&str]) -> (Vec<Operand>, Vec<String>) {
     let (mut operands, mut literals) = (Vec::new(), Vec::new());
     let (mut literal, mut rest) = (String::new(), text);
     while let Some(c) = rest.chars().next() {
-        if is_token(c) {
+        if let Some((quoted, behind)) = rest.strip_prefix('\'').and_then(|r| r.split_once('\'')) {
+            literal.push_str(quoted);
+            rest = behind;
+        } else if is_token(c) {
             let end = rest.find(|c| !is_token(c)).unwrap_or(rest.len());
             operands.push(operand(&rest[..end], picks));
             literals.push(std::mem::take(&mut literal));

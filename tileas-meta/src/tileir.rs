@@ -457,7 +457,7 @@ operations! {
     2 Addf "addf" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(BINARY) .lowered("`addf`");
     3 Addi "addi" 1 ONE, Int .attrs(&[OVERFLOW]) .args(BINARY) .lowered("`addi`");
     4 Andi "andi" 1 ONE, Int .args(BINARY) .lowered("`andi`");
-    5 Assert "assert" 1 Results::Fixed(0), Assert .attrs(&[attr(Key::Message, AttrKind::Str)]) .args(&[(Seg::Cond, One)]) .lowered("left out (W1641)");
+    5 Assert "assert" 1 Results::Fixed(0), Assert .attrs(&[attr(Key::Message, AttrKind::Str)]) .args(&[(Seg::Cond, One)]) .lowered("`assert`");
     6 Assume "assume" 1 ONE, Assume .attrs(&[attr(Key::Predicate, AttrKind::Tagged)]) .args(&[(Seg::Value, One)]) .lowered("`assume`, of scalars");
     7 AtomicCasTko "atomic_cas_tko" 1 Results::Fixed(2), AtomicCas .flags(1, &[]) .attrs(&[SEM, SCOPE])
         .args(&[(Seg::Pointers, One), (Seg::Cmp, One), (Seg::Value, One), (Seg::Mask, Opt(0)), (Seg::Token, Opt(1))]) .lowered("`atomic_cas`");
@@ -528,7 +528,7 @@ operations! {
     83 Permute "permute" 1 ONE, Permute .attrs(&[attr(Key::Permutation, AttrKind::Ints)]) .args(SOURCE) .lowered("`permute`");
     84 Pow "pow" 1 ONE, Float .args(&[(Seg::Base, One), (Seg::Exponent, One)]) .lowered("`pow`");
     85 PrintTko "print_tko" 1 Results::CountedSince(2), Print .flags(2, &[]) .attrs(&[attr(Key::Text, AttrKind::Str)])
-        .args(&[(Seg::Args, Many), (Seg::Token, Opt(0))]) .lowered("left out (W1641)");
+        .args(&[(Seg::Args, Many), (Seg::Token, Opt(0))]) .lowered("`print`, one for each tile");
     86 PtrToInt "ptr_to_int" 1 ONE, PtrToInt .args(SOURCE);
     87 PtrToPtr "ptr_to_ptr" 1 ONE, PtrToPtr .args(SOURCE);
     88 Reduce "reduce" 1 Results::Counted, Reduce .attrs(&[DIM, IDENTITIES]) .counted(&[(Seg::Tiles, Many)]) .regions(1) .lowered("`reduce`, `combine`");

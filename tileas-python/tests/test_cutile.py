@@ -389,12 +389,42 @@ def test_hints():
     kernel = cutile.compile(gemm.replace_hints(num_worker_warps=8), (a, a, c, 128, 128, 64))
     assert "num_worker_warps=8 is not used: " in kernel.warnings[0]
 
-    @ct.kernel
-    def printing(x):
-        ct.printf("%f", ct.load(x, (0,), (1,)))
 
-    with pytest.warns(UserWarning, match=f"W1641: {__file__}"):
-        run((1,), printing, np.zeros(1, np.float32))
+@ct.kernel
+def printing(x, n):
+    tile = ct.load(x, (ct.bid(0), 0), (2, 4))
+    ct.printf("%d: %5.1f of %d%%\n", ct.bid(0), tile, n)
+    ct.print(f"sums {ct.sum(tile, axis=1):.2f}", ct.arange(2, dtype=ct.int32), n, sep="; ")
+    print("both:", tile > 5, tile.astype(ct.int64))
+
+
+def test_printing(capfd):
+    run((2,), printing, np.arange(16, dtype=np.float32).reshape(4, 4), 7)
+    assert capfd.readouterr().out == (
+        "0: [[  0.0,   1.0,   2.0,   3.0], [  4.0,   5.0,   6.0,   7.0]] of 7%\n"
+        "sums [6.00, 22.00]; [0, 1]; 7\n"
+        "both: [[0, 0, 0, 0], [0, 0, 1, 1]] [[0, 1, 2, 3], [4, 5, 6, 7]]\n"
+        "1: [[  8.0,   9.0,  10.0,  11.0], [ 12.0,  13.0,  14.0,  15.0]] of 7%\n"
+        "sums [38.00, 54.00]; [0, 1]; 7\n"
+        "both: [[1, 1, 1, 1], [1, 1, 1, 1]] [[8, 9, 10, 11], [12, 13, 14, 15]]\n"
+    )
+
+
+@ct.kernel
+def positive(x):
+    tile = ct.load(x, (ct.bid(0),), (32,))
+    ct.assert_(tile > 0, "positive numbers")
+    ct.store(x, (ct.bid(0),), ct.sqrt(tile))
+
+
+def test_assertions():
+    x = np.ones(64, np.float32)
+    run((2,), positive, x)
+    x[40] = -1
+    message = fails("E1211", lambda: run((2,), positive, x)).message
+    line = inspect.getsourcelines(positive._pyfunc)[1] + 3
+    assert f"{__file__}:{line}: " in message and "block: [1,0,0]" in message
+    assert "`positive numbers` failed" in message
 
 
 def test_tensors_of_a_device():

@@ -7,7 +7,7 @@ mod ops;
 
 use common::{FILES, read};
 use ops::{GOOD, lines, module};
-use tileas_codegen::ir::verify_module;
+use tileas_codegen::ir::{print_module, verify_module};
 use tileas_meta::tileir::Lowered;
 use tileas_tileir::{Code, Errors, Kernels, Version, lower};
 
@@ -70,7 +70,23 @@ fn what_is_not_supported_has_a_code() {
     let acquire =
         "load_ptr_tko memory_semantics=acquire memory_scope=device | source:8xptr<f32> | 8xf32,token";
     assert_eq!(refused(acquire)[0].code, Code::E1643);
-    assert_eq!(lowered(line("assert")).expect("lowered").warnings[0].code, Code::W1641);
+    assert_eq!(lowered(line("gdc_launch")).expect("lowered").warnings[0].code, Code::W1641);
+}
+
+/// A second tile begins an operation of its own; lengths say nothing.
+#[test]
+fn output_is_kept() {
+    let text = |line: &str| print_module(&lowered(line).unwrap_or_else(|e| panic!("{line}: {e}")).module);
+    let assert = text("assert message=wrong | cond:8xi1 |");
+    assert!(assert.contains(r#"assert %"#) && assert.contains(r#"message = "wrong""#), "{assert}");
+    let one = text("print_tko str=%d;%lld%%,%f | args:4xi32,i64,f32 | token");
+    assert_eq!(one.matches("print %").count(), 1, "{one}");
+    assert!(one.contains(r#"<{format = "%d;%d%%,%f"}>"#), "{one}");
+    let two = text("print_tko str=a%d;%d,%f.%e | args:i32,4xi32,2xf32,f32 | token");
+    assert!(two.contains(r#"<{format = "a%d;%d,"}>"#) && two.contains(r#"<{format = "%f.%e"}>"#), "{two}");
+    for wrong in ["str=%d | args:f32", "str=%s | args:i32", "str=%d%d | args:i32"] {
+        assert_eq!(refused(&format!("print_tko {wrong} | token"))[0].code, Code::E1642, "{wrong}");
+    }
 }
 
 #[test]

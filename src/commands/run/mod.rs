@@ -342,6 +342,11 @@ fn all_runs(
         if let (Some(trace), Some(file)) = (watch.trace.take(), &args.trace) {
             write_output(file, &trace.json())?;
         }
+        let printed = memory.take_printed();
+        if !printed.is_empty() && (k == 0 || done.is_err()) {
+            watch.end();
+            write_output("-", &printed)?;
+        }
         let mut report = match done {
             Ok(report) => report,
             Err(fault) => {

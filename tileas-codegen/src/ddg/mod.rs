@@ -662,6 +662,9 @@ impl<'a> Builder<'a> {
                 if func.fences(inner, inner) && fences.last() != Some(&node) {
                     fences.push(node);
                 }
+                if func.opcode(inner) == Opcode::Print {
+                    events.push(Event::whole(Object::Output, node, false, true));
+                }
                 if let Some(touch) = crate::storage::classify::touches(func, inner) {
                     events.push(Event::whole(Object::View(touch.view), node, !touch.write, touch.write));
                 }

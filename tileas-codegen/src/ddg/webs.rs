@@ -22,6 +22,8 @@ pub enum Object {
     Web(Web),
     /// A view of global memory.
     View(Value),
+    /// What the kernel prints.
+    Output,
 }
 
 /// One access to a web or a view.

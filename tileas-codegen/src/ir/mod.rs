@@ -14,6 +14,7 @@ pub(crate) mod combiner;
 mod digits;
 pub(crate) mod entities;
 mod fit;
+pub mod format;
 pub(crate) mod function;
 mod inline;
 mod intern;

@@ -103,6 +103,8 @@ impl Lower<'_> {
             O::Copy => self.copy(op),
             o if o.is_sparse() && (self.is_tile_op(op) || o == O::Scatter) => self.sparse(op),
             O::Unsplat => self.unsplat(op),
+            O::Print => self.print(op),
+            O::Assert => self.assert(op),
             O::WarpDot => self.warp_dot(op),
             O::Combine => self.combine_tiles(op),
             O::Scan => self.scan(op),

@@ -21,6 +21,7 @@ mod math;
 mod memory;
 mod metadata;
 mod params;
+mod print;
 mod reduce;
 mod scalar;
 mod sparse;
@@ -120,6 +121,10 @@ impl Units {
 
     fn range(self) -> std::ops::Range<usize> {
         self.start as usize..self.start as usize + self.len as usize
+    }
+
+    fn index(self, i: usize) -> usize {
+        self.start as usize + i
     }
 }
 

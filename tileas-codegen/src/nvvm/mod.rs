@@ -30,3 +30,6 @@ pub(crate) use verify::{Verified, Verifier};
 
 /// Name of a function's local area, in PTX and in the text form.
 pub(crate) const LOCAL_AREA: &str = "__local";
+
+/// What stands between the name of a function and the number of one of its texts, in the name of that.
+pub(crate) const TEXTS: &str = "__text";

@@ -163,6 +163,8 @@ pub enum Operand {
     },
     /// Address: byte offset in the function's local area.
     Local(u32),
+    /// One of the function's texts: its address.
+    Text(u32),
     /// A brace list of registers or immediates.
     List(List),
     /// A branch target.
@@ -372,6 +374,8 @@ pub struct Function {
     pub local_bytes: u32,
     /// `.pragma "nounroll"` for the whole function.
     pub nounroll: bool,
+    /// Texts in global memory, which end in a NUL there: formats and messages.
+    pub texts: Vec<String>,
     pub(crate) nodes: PrimaryMap<Inst, Node>,
     pub(crate) pool: Vec<Operand>,
     pub(crate) reg_ty: PrimaryMap<Reg, RegTy>,
@@ -392,6 +396,7 @@ impl Function {
             params: PrimaryMap::new(),
             local_bytes: 0,
             nounroll: false,
+            texts: Vec::new(),
             nodes: PrimaryMap::new(),
             pool: Vec::new(),
             reg_ty: PrimaryMap::new(),
@@ -411,6 +416,7 @@ impl Function {
             params,
             local_bytes,
             nounroll,
+            texts,
             nodes,
             pool,
             reg_ty,
@@ -421,6 +427,7 @@ impl Function {
         (*own_name, *is_kernel, *linkage, *launch) =
             (name.into(), true, Linkage::Visible, LaunchBounds::default());
         (*local_bytes, *nounroll) = (0, false);
+        texts.clear();
         params.clear();
         nodes.clear();
         pool.clear();

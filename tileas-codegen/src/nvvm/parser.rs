@@ -409,6 +409,7 @@ impl<'t> Parser<'t> {
                 "maxnreg" => launch.maxnreg = Some(self.number32("a count")?),
                 "local" => func.local_bytes = self.number32("a size")?,
                 "nounroll" => func.nounroll = true,
+                "text" => func.texts.push(self.quoted()?),
                 _ => {
                     self.pos = start;
                     return self.expected("a function attribute or `{`");
@@ -417,6 +418,22 @@ impl<'t> Parser<'t> {
         }
         func.launch = launch;
         Ok(())
+    }
+
+    /// A text in quotes.
+    fn quoted(&mut self) -> CodegenResult<String> {
+        self.expect("\"")?;
+        let line = self.rest().lines().next().unwrap_or("");
+        let mut escaped = false;
+        let end = line.bytes().position(|b| {
+            let ends = b == b'"' && !escaped;
+            escaped = b == b'\\' && !escaped;
+            ends
+        });
+        let Some(end) = end else { return self.expected("a text in quotes") };
+        let text = crate::ir::lexer::unescape(&line[..end]);
+        self.pos += end + 1;
+        Ok(text)
     }
 
     /// The rest of a block label: name, marks, colon.

@@ -88,6 +88,12 @@ fn write_function(module: &Module, func: &Function, out: &mut Text) {
     if func.nounroll {
         out.text(" nounroll");
     }
+    for text in &func.texts {
+        out.text(" text ");
+        let mut quoted = String::new();
+        crate::ir::lexer::escape_into(&mut quoted, text);
+        out.text(&quoted);
+    }
     out.text(" {\n");
     for &bb in func.layout() {
         let data = &func.blocks[bb];

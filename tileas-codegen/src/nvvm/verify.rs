@@ -673,6 +673,7 @@ impl FuncVerifier<'_> {
             },
             Kind::GlobalSym => match operand {
                 Operand::Sym(s) if matches!(self.sym(s), Some(SymKind::Global { .. })) => Ok(()),
+                Operand::Text(n) if (n as usize) < self.func.texts.len() => Ok(()),
                 _ => wrong("a global variable"),
             },
             Kind::Param => match operand {

@@ -3,7 +3,7 @@
 //! Everything is appended to one buffer; no instruction allocates. How registers and blocks are spelled is the
 //! caller's ([`Spelling`]), the rest follows the form's row.
 
-use crate::nvvm::{Bb, Function, Inst, Kind, LOCAL_AREA, Look, Module, Operand, Reg, Ty};
+use crate::nvvm::{Bb, Function, Inst, Kind, LOCAL_AREA, Look, Module, Operand, Reg, TEXTS, Ty};
 
 /// How registers and blocks are spelled.
 pub(crate) trait Spelling {
@@ -213,6 +213,11 @@ fn push_other(out: &mut Text, func: &Function, module: Option<&Module>, s: &impl
         Operand::Local(offset) => {
             out.text(LOCAL_AREA);
             push_offset(out, offset as i32);
+        }
+        Operand::Text(n) => {
+            out.text(&func.name);
+            out.text(TEXTS);
+            push_u32(out, n);
         }
         Operand::Block(bb) => s.block(out, bb),
         Operand::Reg(r) => s.reg(out, func, r, false),

@@ -614,7 +614,8 @@ impl<'a> Placer<'a> {
                 }
             }
             if self.chains.of_op[op].is_some() {
-                if !self.trial && self.func.opcode(op) != Opcode::Unsplat {
+                let stays = matches!(self.func.opcode(op), Opcode::Unsplat | Opcode::Print | Opcode::Assert);
+                if !self.trial && !stays {
                     self.func.remove_op(op);
                 }
                 continue;

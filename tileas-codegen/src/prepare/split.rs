@@ -176,7 +176,7 @@ fn combining(func: &Function, op: Op) -> Option<Opcode> {
 fn is_even(func: &Function, op: Op) -> bool {
     let opcode = func.opcode(op);
     opcode.has(Traits::ELEMENTWISE)
-        || opcode == Opcode::Broadcast
+        || matches!(opcode, Opcode::Broadcast | Opcode::Assert)
         || opcode.is_sparse()
             && func.operands(op).iter().chain(func.results(op)).any(|&v| func.value_data(v).is_tile())
 }

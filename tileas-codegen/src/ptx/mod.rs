@@ -14,7 +14,7 @@ use crate::nvvm::write::{Spelling, Text, push_comment, push_inst, push_u32};
 use crate::nvvm::{
     Bb, Function, Guard, Linkage, Module, Operand, ParamKind, PtxOp, Reg, RegTy, SymKind, Verified,
 };
-use crate::nvvm::{LOCAL_AREA, Liveness};
+use crate::nvvm::{LOCAL_AREA, Liveness, TEXTS};
 use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
 use std::fmt::Write;
 
@@ -153,6 +153,25 @@ fn prefix(ty: RegTy) -> &'static str {
     }
 }
 
+/// Texts of functions, and the functions of the driver that take them.
+fn texts(module: &Module, out: &mut String) {
+    if module.functions.iter().all(|f| f.texts.is_empty()) {
+        return;
+    }
+    out.push_str("\n.extern .func (.param .b32 printed) vprintf (.param .b64 format, .param .b64 values);");
+    out.push_str("\n.extern .func __assertfail (.param .b64 message, .param .b64 file, .param .b32 line, .param .b64 function, .param .b64 size);");
+    for func in &module.functions {
+        for (n, text) in func.texts.iter().enumerate() {
+            let (name, bytes) = (&func.name, text.len() + 1);
+            let _ = write!(out, "\n.global .align 1 .b8 {name}{TEXTS}{n}[{bytes}] = {{");
+            for b in text.bytes() {
+                let _ = write!(out, "{b}, ");
+            }
+            out.push_str("0};");
+        }
+    }
+}
+
 impl PtxEmitter {
     /// Forgets the last function, keeps the allocations.
     pub fn clear(&mut self) {
@@ -197,6 +216,7 @@ impl PtxEmitter {
                 SymKind::Global { bytes } => write!(out, "\n.global .align {align} .b8 {name}[{bytes}];"),
             };
         }
+        texts(module, out);
         if !module.symbols.is_empty() {
             out.push('\n');
         }

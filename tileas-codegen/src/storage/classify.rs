@@ -154,7 +154,8 @@ impl Classes {
 /// results, leaves excepted.
 pub fn is_register_op(func: &Function, op: Op) -> bool {
     let opcode = func.opcode(op);
-    if opcode == Opcode::Unsplat {
+    // All prints are of one agent, also those of scalars: they keep their order.
+    if matches!(opcode, Opcode::Unsplat | Opcode::Print | Opcode::Assert) {
         return true;
     }
     if is_scalar_source(func, op) {

@@ -2,7 +2,7 @@
 //!
 //! In: a function in value form, its classes. Out: [`Components`]. Two ops are of one component if they share a register tile, a tile that
 //! was loaded for registers, an accumulator, the versions of a ring that a loop carries (who reads the last one behind the loop has taken
-//! all others), or a view that one of them writes; two stores that each run once need not be (where they overlap, a token keeps their order).
+//! all others), a view that one of them writes, or the order of what they print; two stores that each run once need not be (where they overlap, a token keeps their order).
 //! Cost: linear but for union-find, and for pairs of accesses.
 
 use crate::ir::{Block, Function, Op, Opcode, Value};
@@ -25,8 +25,12 @@ impl Components {
         let mut sets = DisjointSets::new(base + func.num_ops());
         let mut touched: SmallVec<[(Value, Op, bool); 8]> = SmallVec::new();
         classify::join_register_ties(func, classes, &mut sets);
+        let mut printed = None;
         for &op in simt {
             let node = base + op.index();
+            if func.opcode(op) == Opcode::Print {
+                sets.union(node, *printed.get_or_insert(node));
+            }
             for &v in func.operands(op).iter().chain(func.results(op)).filter(|&&v| !free.contains(v)) {
                 if matches!(classes.class(v), ValueClass::Reg | ValueClass::Acc | ValueClass::Smem) {
                     let ring = classes.rings.iter().copied().find(|&r| classes.same_set(r, v));

@@ -17,6 +17,7 @@ pub(crate) mod components;
 pub mod cost;
 pub mod flag;
 pub mod footprint;
+pub mod printing;
 pub mod runs;
 pub mod scratch;
 pub mod slice;

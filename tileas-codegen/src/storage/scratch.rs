@@ -157,6 +157,7 @@ pub fn bytes(func: &Function, op: Op, warps: u32) -> u32 {
         Opcode::ConvertLayout => conversion(func, op, warps).map_or(0, |c| c.bytes()),
         Opcode::Reduce | Opcode::Combine => reduction(func, op, warps).unwrap_or(0),
         Opcode::Scan => scan(func, op, warps).unwrap_or(0),
+        Opcode::Print => super::printing::parts(func, op).1,
         _ => 0,
     };
     if bytes == 0 { 0 } else { bytes.next_power_of_two() }

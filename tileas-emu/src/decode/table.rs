@@ -29,6 +29,7 @@ const FAMILIES: &[&[Row]] = &[
     crate::exec::float::ROWS,
     crate::exec::cvt::ROWS,
     crate::exec::control::ROWS,
+    crate::exec::print::ROWS,
     crate::exec::memory::ROWS,
     crate::exec::atomic::ROWS,
     crate::exec::warp::ROWS,

@@ -8,6 +8,7 @@ pub mod float;
 pub mod int;
 pub mod matrix;
 pub mod memory;
+pub mod print;
 pub mod warp;
 
 /// A wrong program, found while an instruction or an asynchronous operation executes.

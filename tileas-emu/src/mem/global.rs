@@ -2,6 +2,7 @@
 
 use crate::decode::{GlobalVar, MODULE_WINDOW};
 use crate::exec::{Trap, X};
+use std::collections::BTreeMap;
 
 /// Address of the first buffer; each further one is `SPACING` later.
 const BASE: u64 = 0x7F00_0000_0000;
@@ -28,7 +29,13 @@ impl BufferId {
 pub struct Memory {
     buffers: Vec<Vec<u8>>,
     module: Vec<(u64, Vec<u8>, bool)>,
+    printed: BTreeMap<u32, Vec<u8>>,
+    /// Bytes printed, also those that were dropped.
+    printed_bytes: usize,
 }
+
+/// Bytes that are kept of what is printed. Source: CUDA C++ Programming Guide, Formatted Output: the default size of its buffer.
+const MOST_PRINTED: usize = 1 << 20;
 
 impl Memory {
     /// No buffers.
@@ -80,6 +87,25 @@ impl Memory {
     /// Puts module variables with their initial values in place.
     pub fn load_module(&mut self, vars: &[GlobalVar]) {
         self.module = vars.iter().map(|v| (v.address, v.init.clone(), v.writable)).collect();
+    }
+
+    /// Keeps what a CTA prints.
+    pub fn print(&mut self, cta: u32, text: &[u8]) {
+        self.printed_bytes = self.printed_bytes.saturating_add(text.len());
+        if self.printed_bytes <= MOST_PRINTED {
+            self.printed.entry(cta).or_default().extend_from_slice(text);
+        }
+    }
+
+    /// Takes what was printed, CTA by CTA. A last line says so where some was dropped.
+    pub fn take_printed(&mut self) -> String {
+        let all: Vec<u8> = std::mem::take(&mut self.printed).into_values().flatten().collect();
+        let mut text = String::from_utf8_lossy(&all).into_owned();
+        let bytes = std::mem::take(&mut self.printed_bytes);
+        if bytes > MOST_PRINTED {
+            text.push_str(&format!("\n(of {bytes} bytes printed {} were kept)\n", text.len()));
+        }
+        text
     }
 
     fn find(&self, address: u64, bytes: u32) -> X<(bool, usize, usize)> {

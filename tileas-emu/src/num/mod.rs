@@ -19,6 +19,7 @@ pub mod format;
 pub mod half;
 pub mod int;
 pub mod mma;
+pub mod printf;
 mod slow;
 
 pub use convert::{Cvt, convert, f32_from, f32_to};

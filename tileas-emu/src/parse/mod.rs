@@ -182,6 +182,14 @@ impl<'a> Parser<'a> {
                 }
                 Token::Word(".extern" | ".shared" | ".global" | ".const") => {
                     let external = self.eat_word(".extern");
+                    if external && self.eat_word(".func") {
+                        // Of a function of the driver; a call says which.
+                        while !matches!(self.peek(), Token::Punct(b';') | Token::End) {
+                            self.next();
+                        }
+                        self.expect(b';')?;
+                        continue;
+                    }
                     let v = self.var(external)?;
                     m.vars.push(v);
                 }
@@ -523,6 +531,16 @@ impl<'a> Parser<'a> {
         while !self.is(b';') {
             if !operands.is_empty() {
                 self.expect(b',')?;
+            }
+            // Results and arguments of a call.
+            if self.eat(b'(') {
+                while !self.eat(b')') {
+                    operands.push(self.operand(0)?);
+                    if !self.is(b')') {
+                        self.expect(b',')?;
+                    }
+                }
+                continue;
             }
             operands.push(self.operand(0)?);
         }

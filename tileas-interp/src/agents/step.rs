@@ -151,6 +151,8 @@ impl Machine<'_> {
                     self.set(a, op, n, v);
                 }
             }
+            Opcode::Print => {}
+            Opcode::Assert => eval::assert(f, op, &args[0])?,
             o if o.is_sparse() => {
                 if let Some(v) = sparse(f, op, &args, self.memory)? {
                     self.set(a, op, 0, v);

@@ -6,7 +6,7 @@
 //! *Name*: empty = the mnemonic with `.` and `::` turned into `_`; starting with `+` = that plus a suffix; otherwise
 //! the name itself, in which each `{}` takes the next slot's choice.
 //!
-//! *Template*: literal text in which these tokens are operands. `=T` result, `T` source register, `Ti` source
+//! *Template*: literal text (words of it in `'quotes'`) in which these tokens are operands. `=T` result, `T` source register, `Ti` source
 //! register or immediate, `T*n` a brace list of n (`T*#1` as many as the digits of slot 1 say, `T*#1x4` four times as
 //! many, `T*#1/2` half as many), where T is `pred b16 b32 f32 b64`, `x32` (any 32-bit register) or `$`, `$2`, … (the register type of that
 //! slot's choice). `@s @g @p @t @l @x` are addresses (shared, global, parameter, tensor memory, local, generic).
@@ -350,5 +350,7 @@ pub const ROWS: &[PtxRow] = &[
     row("", "ret", "", "t", V80, ALL, "Control Flow: ret"),
     row("", "exit", "", "t", V80, ALL, "Control Flow: exit"),
     row("", "trap", "", "t", V80, ALL, "Miscellaneous: trap"),
+    row("call_vprintf", "call.uni", "(=b32), 'vprintf', (b64, b64i)", "rws", V80, ALL, "Control Flow: call"),
+    row("call_assertfail", "call.uni", "'__assertfail', (b64, b64, b32i, b64, b64i)", "rws", V80, ALL, "Control Flow: call"),
     row("", "nanosleep.u32", "b32i", "s", V80, ALL, "Miscellaneous: nanosleep"),
 ];

@@ -18,6 +18,7 @@
 
 mod aliases;
 mod elementwise;
+mod output;
 mod pointers;
 mod products;
 mod shapes;
@@ -254,14 +255,21 @@ impl<'m> Lowering<'m, '_> {
         }
     }
 
+    /// File, line and column of an op in its source.
+    fn origin(op: OpRef<'m>) -> Option<(String, u32, u32)> {
+        let sources = op.source();
+        let frame = sources.first()?;
+        let line = u32::try_from(frame.line).unwrap_or(0);
+        let column = u32::try_from(frame.column).unwrap_or(0);
+        let file = match frame.directory.is_empty() || frame.file.starts_with('/') {
+            true => frame.file.clone(),
+            false => format!("{}/{}", frame.directory.trim_end_matches('/'), frame.file),
+        };
+        Some((file, line, column))
+    }
+
     fn place(&mut self, op: OpRef<'m>) {
-        if let Some(frame) = op.source().first() {
-            let line = u32::try_from(frame.line).unwrap_or(0);
-            let column = u32::try_from(frame.column).unwrap_or(0);
-            let file = match frame.directory.is_empty() || frame.file.starts_with('/') {
-                true => frame.file.clone(),
-                false => format!("{}/{}", frame.directory.trim_end_matches('/'), frame.file),
-            };
+        if let Some((file, line, column)) = Self::origin(op) {
             self.b.set_origin(&file, line, column);
         }
     }
@@ -279,12 +287,8 @@ impl<'m> Lowering<'m, '_> {
                 Ok(())
             }
             O::Assume => self.assume(op),
-            O::Assert | O::PrintTko => {
-                self.tokens(op);
-                let text = format!("`{}` is left out", op.opcode());
-                self.warnings.push(*op.error(Code::W1641, text));
-                Ok(())
-            }
+            O::Assert => self.assert(op),
+            O::PrintTko => self.print(op),
             O::GetTileBlockId | O::GetNumTileBlocks => {
                 let code = if op.opcode() == O::GetTileBlockId { Ir::ProgramId } else { Ir::NumPrograms };
                 for (axis, result) in op.results().enumerate() {

@@ -4,6 +4,7 @@ use super::{Checker, shape};
 use crate::error::{Code, CodegenError};
 use crate::ir::attrs::AttrData;
 use crate::ir::entities::{Op, Sym, Value};
+use crate::ir::format::{self, Piece, Spec};
 use crate::ir::opcodes::{Opcode, Rule, Traits, keys};
 use crate::ir::types::{Scalar, Shape, Space, TypeData};
 use smallvec::SmallVec;
@@ -51,6 +52,8 @@ impl Checker<'_> {
                 self.reshaping(op);
             }
             Opcode::Unsplat => self.unsplat(op),
+            Opcode::Print => self.print(op),
+            Opcode::Assert => self.assert(op),
             Opcode::Permute => self.permute(op),
             Opcode::Cat => self.cat(op),
             Opcode::ExtractSlice => self.extract_slice(op),
@@ -306,6 +309,71 @@ impl Checker<'_> {
             self.err(op, Code::E0213, format_args!("expected a tile of one element, but got {source}"));
         } else if *result != TypeData::Scalar(elem) {
             self.err(op, Code::E0212, format_args!("expected {} as result, but got {result}", elem.name()));
+        }
+    }
+
+    fn no_result(&mut self, op: Op) {
+        let count = self.func.results(op).len();
+        if count > 0 {
+            self.err(op, Code::E0203, format_args!("expected no result, but got {count}"));
+        }
+    }
+
+    fn print(&mut self, op: Op) {
+        let func = self.func;
+        self.no_result(op);
+        let Some(AttrData::Str(format)) = func.attr(op, keys::FORMAT) else { return };
+        let specs: SmallVec<[Spec<'_>; 8]> = match format::pieces(format) {
+            Ok(pieces) => pieces
+                .into_iter()
+                .filter_map(|p| if let Piece::Spec(s) = p { Some(s) } else { None })
+                .collect(),
+            Err(expected) => {
+                self.err(op, Code::E0205, format_args!("`format`: expected {expected}"));
+                return;
+            }
+        };
+        let values = func.operands(op);
+        if specs.len() != values.len() {
+            let (want, have) = (specs.len(), values.len());
+            self.err(op, Code::E0201, format_args!("expected {want} values for `format`, but got {have}"));
+            return;
+        }
+        let mut tiles = 0;
+        for (n, (spec, &v)) in specs.iter().zip(values).enumerate() {
+            let data = self.data(v);
+            tiles += usize::from(data.is_tile());
+            let Some(elem) = data.elem() else { continue };
+            if elem.is_float() != spec.is_float() {
+                let kind = if spec.is_float() { "floats" } else { "integers" };
+                let c = spec.conversion;
+                self.err(
+                    op,
+                    Code::E0202,
+                    format_args!("expected {kind} as value {n} for `%{c}`, but got {data}"),
+                );
+            }
+        }
+        if tiles > 1 {
+            self.err(op, Code::E0202, format_args!("expected one tile at most, but got {tiles}"));
+        }
+    }
+
+    fn assert(&mut self, op: Op) {
+        let func = self.func;
+        self.no_result(op);
+        if let Some(data) = func.operands(op).first().map(|&v| self.data(v)).filter(|d| d.elem() != Some(Scalar::I1)) {
+            self.err(op, Code::E0202, format_args!("expected a condition of i1, but got {data}"));
+        }
+        for key in [keys::MESSAGE, keys::FILE] {
+            if let Some(AttrData::Str(text)) = func.attr(op, key)
+                && text.contains('\0')
+            {
+                self.err(op, Code::E0205, format_args!("expected a text without NUL characters"));
+            }
+        }
+        if func.attr_int(op, keys::LINE).is_some_and(|n| u32::try_from(n).is_err()) {
+            self.err(op, Code::E0205, format_args!("expected a line number of 32 bits"));
         }
     }
 

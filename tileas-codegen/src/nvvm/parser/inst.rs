@@ -7,7 +7,7 @@
 use super::{Known, Parser};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::lexer::quote;
-use crate::nvvm::LOCAL_AREA;
+use crate::nvvm::{LOCAL_AREA, TEXTS};
 use crate::nvvm::forms::{AddressSpace, Kind, PtxOp, Special, Ty};
 use crate::nvvm::module::{Bb, Function, Guard, List, Operand, Param, Reg, RegTy, Sym, SymKind};
 use cranelift_entity::EntityRef;
@@ -231,7 +231,10 @@ impl Parser<'_> {
                     Operand::Special(s)
                 }
                 Kind::SharedSym => self.variable(strict.then_some(false))?.into(),
-                Kind::GlobalSym => self.variable(strict.then_some(true))?.into(),
+                Kind::GlobalSym => match self.text_of(func) {
+                    Some(n) => Operand::Text(n),
+                    None => self.variable(strict.then_some(true))?.into(),
+                },
                 Kind::Param => match self.param_name(func)? {
                     Some(p) => p.into(),
                     None => return self.expected("a parameter"),
@@ -383,6 +386,15 @@ impl Parser<'_> {
         }
         self.pos = start;
         self.expected("a special register")
+    }
+
+    /// The number of one of the function's texts.
+    fn text_of(&mut self, func: &Function) -> Option<u32> {
+        self.blanks();
+        let rest = self.peek_word().strip_prefix(func.name.as_str())?.strip_prefix(TEXTS)?;
+        let n: u32 = rest.parse().ok().filter(|&n| (n as usize) < func.texts.len())?;
+        self.word();
+        Some(n)
     }
 
     fn find_variable(&self, name: &str) -> Option<Sym> {

@@ -550,7 +550,8 @@ fn other_word(operand: Operand) -> u64 {
         Operand::Local(at) => u64::from(at) << 8 | 9,
         Operand::List(l) => u64::from(l.start) << 8 | 10,
         Operand::Block(bb) => u64::from(bb.as_u32()) << 8 | 11,
-        Operand::Reg(_) | Operand::Imm(_) => 12,
+        Operand::Text(n) => u64::from(n) << 8 | 12,
+        Operand::Reg(_) | Operand::Imm(_) => 13,
     }
 }
 

@@ -62,8 +62,13 @@ impl Placer<'_> {
         }
         let known = self.chains.info[c].layouts.of_value(v).is_some();
         if class == ValueClass::Leaf || class == ValueClass::Reg && !known {
-            let plain = register_map(Layout::Blocked(0), &dims, self.warps(c));
-            let map = want.copied().or(plain).ok_or_else(|| self.no_layout(v))?;
+            let warps = self.warps(c);
+            let plain = || match dims.is_empty() {
+                // One element, which every thread has.
+                true => LinearMap::registers(&[], &[0; 5], &vec![0; warps.ilog2() as usize]),
+                false => register_map(Layout::Blocked(0), &dims, warps),
+            };
+            let map = want.copied().or_else(plain).ok_or_else(|| self.no_layout(v))?;
             let layout = register_layout(&map, &dims).ok_or_else(|| self.no_layout(v))?;
             return match class {
                 ValueClass::Leaf => Ok(self.leaf(v, c, block, Slice::Fixed(0), (layout, false))),
@@ -219,11 +224,12 @@ impl Placer<'_> {
         let Item { chain: c, block, .. } = item;
         let agent = self.plan.op_agent[op];
         let opcode = self.func.opcode(op);
-        if opcode == Opcode::Unsplat {
-            // Every thread has the element. The op stays where it is: its result is no tile.
-            let source = self.func.operands(op)[0];
-            let v = self.get_in(source, c, block, None)?;
-            self.func.set_operand(op, 0, v);
+        if matches!(opcode, Opcode::Unsplat | Opcode::Print | Opcode::Assert) {
+            // Of one element, or however the tile lies. The op stays where it is: its result is no tile.
+            for n in 0..self.func.operands(op).len() {
+                let v = self.get_in(self.func.operands(op)[n], c, block, None)?;
+                self.func.set_operand(op, n, v);
+            }
             return Ok(());
         }
         let label = self.chains.info[c].layouts.of_op(op);
