@@ -1,8 +1,8 @@
 //! Waits for products onto registers.
 //!
 //! In: a materialised function in which nothing waits for such products. Out: the same with `async.dot_wait` in front of whatever needs one
-//! of them complete: an op that reads its result, a release of a slot that it reads, a write to such a slot, a token, the end of a region that does
-//! not hand it on; and with `dots_complete` on loops that leave some under way. Groups of one agent complete in the order of their commits, so a wait says how many younger ones may stay under
+//! of them complete: an op that reads its result, a release of a slot that it reads, a write to such a slot, a token, any signal of the kernel body
+//! where what it reads lies in the memory of another buffer (who writes that next waits for one of these), the end of a region that does not hand it on; and with `dots_complete` on loops that leave some under way. Groups of one agent complete in the order of their commits, so a wait says how many younger ones may stay under
 //! way; each leaves as many as there are behind the youngest that it needs.
 //!
 //! Method: the queue of groups under way is followed through the code. Around a loop it is iterated until it repeats; where two ways to one
@@ -63,6 +63,20 @@ struct Groups<'a> {
     completes: Vec<Op>,
     /// The loops around.
     loops: Vec<Op>,
+    /// Buffers in whose memory another one lies as well.
+    shared: SmallVec<[Value; 8]>,
+}
+
+/// Buffers of shared memory that overlap another one.
+fn sharing(func: &Function) -> SmallVec<[Value; 8]> {
+    let range = |op: Op| {
+        let v = func.result(op).filter(|_| func.opcode(op) == Opcode::AllocTensor)?;
+        let (at, bytes) = (func.attr_int(op, keys::OFFSET)?, func.value_data(v).ring_bytes()?);
+        Some((v, at, at.saturating_add_unsigned(bytes)))
+    };
+    let all: SmallVec<[(Value, i64, i64); 16]> = func.block_ops(func.entry()).filter_map(range).collect();
+    let meets = |&&(v, from, to): &&(Value, i64, i64)| all.iter().any(|o| o.0 != v && from < o.2 && o.1 < to);
+    all.iter().filter(meets).map(|b| b.0).collect()
 }
 
 /// Writes the waits.
@@ -80,6 +94,7 @@ pub fn insert(func: &mut Function) {
         drained: Vec::new(),
         completes: Vec::new(),
         loops: Vec::new(),
+        shared: sharing(func),
     };
     for op in func.ops() {
         func.operands(op).iter().for_each(|&v| g.uses[v] += 1);
@@ -119,7 +134,9 @@ pub fn insert(func: &mut Function) {
     for (before, pending) in waits {
         let op = func.make_op(Opcode::AsyncDotWait, &[], &[], &[], func.op_loc(before));
         func.set_int(op, keys::PENDING, pending as i64);
-        func.insert_before(before, op);
+        // A condition of an exit stays in front of the end.
+        let exit = func.prev_op(before).filter(|&e| func.opcode(e) == Opcode::ExitIf);
+        func.insert_before(exit.unwrap_or(before), op);
     }
 }
 
@@ -266,6 +283,17 @@ impl Groups<'_> {
         }
     }
 
+    /// The value in whose registers a product is computed: the first of those that hand them on from product to product.
+    fn home(&self, mut op: Op) -> Option<Value> {
+        loop {
+            let acc = self.func.named_operand(op, "acc").filter(|&v| self.takes_over(v, op))?;
+            match self.func.defining_op(acc).filter(|&d| is_group(self.func, d)) {
+                Some(before) => op = before,
+                None => return Some(acc),
+            }
+        }
+    }
+
     /// The queue behind a block; `queue` is that before it.
     fn block(&mut self, block: Block, mut queue: Queue) -> Queue {
         let mut next = self.func.first_op(block);
@@ -278,6 +306,14 @@ impl Groups<'_> {
 
     fn op(&mut self, op: Op, queue: &mut Queue) {
         let func = self.func;
+        let signals =
+            matches!(func.opcode(op), Opcode::AsyncPipelineConsumerRelease | Opcode::AsyncPipelineProducerCommit);
+        if signals && self.loops.is_empty() {
+            let shares = |g: &Group| g.buffers.iter().any(|b| self.shared.contains(b));
+            if let Some(number) = queue.iter().rposition(shares) {
+                self.wait(op, queue, number);
+            }
+        }
         match func.opcode(op) {
             Opcode::For => self.for_loop(op, queue),
             Opcode::If => self.branch(op, queue),
@@ -323,10 +359,11 @@ impl Groups<'_> {
                 let pipes = self.pipes.iter().map(|p| p.0).filter(hands_over);
                 g.slots.extend(pipes.map(|pipe| Slot { pipe, ago }));
                 g.slots.sort_unstable();
-                queue.push(g);
-                if queue.len() > MOST_PENDING as usize {
+                // A wait counts no more than that.
+                if queue.len() >= MOST_PENDING as usize {
                     self.wait(op, queue, 0);
                 }
+                queue.push(g);
             }
             _ => {
                 let written = func.named_operand(op, "dest");
@@ -421,7 +458,11 @@ impl Groups<'_> {
             yields.iter().zip(args).map(|(&y, &arg)| self.stays(y, arg, end)).collect();
         self.wait_for_reads(end, yields, &mut queue, &|n| kept[n]);
         // Arguments are made again here.
-        let again = |g: &Group| g.taken.iter().any(|v| args.contains(v));
+        let made = |v: Value| args.iter().position(|&arg| arg == v);
+        let again = |g: &Group| {
+            let written = self.home(g.op).and_then(made).is_some_and(|n| !kept[n]);
+            written || g.taken.iter().any(|&v| made(v).is_some())
+        };
         if let Some(number) = queue.iter().rposition(again) {
             self.wait(end, &mut queue, number);
         }

@@ -260,6 +260,8 @@ struct Assignment<'a> {
     /// By product that takes its first operand from registers: the node of that use.
     first_of: FxHashMap<Op, usize>,
     uses: Vec<Use>,
+    /// Products by warps whose accumulators lie otherwise than those of other products that they are handed to or come from.
+    apart: SmallVec<[Op; 2]>,
     costs: FxHashMap<(LinearMap, LinearMap, u32), u32>,
     runs: runs::Finder,
 }
@@ -304,6 +306,7 @@ pub(super) fn assign(
         of_op: FxHashMap::default(),
         first_of: FxHashMap::default(),
         uses: Vec::new(),
+        apart: SmallVec::new(),
         costs: FxHashMap::default(),
         runs: runs::Finder::default(),
     };
@@ -356,6 +359,9 @@ impl<'a> Assignment<'a> {
         self.is_reg(v)
             && func.defining_op(v).is_none_or(|op| {
                 let o = func.opcode(op);
+                if self.apart.contains(&op) {
+                    return false;
+                }
                 o.has(Traits::ELEMENTWISE)
                     || matches!(o, Opcode::Broadcast | Opcode::For | Opcode::If | Opcode::WarpDot)
                     || classify::is_product(func, op)
@@ -367,22 +373,41 @@ impl<'a> Assignment<'a> {
         let (func, classes) = (self.func(), self.from.classes);
         let ops: Vec<Op> =
             chains.ops.iter().copied().filter(|&op| chains.of_op[op].expand() == Some(chain)).collect();
-        let mut sets = DisjointSets::new(func.num_values());
-        classify::join_register_ties(func, classes, &mut sets);
         let joins = |op: &&Op| {
             let opcode = func.opcode(**op);
             opcode.has(Traits::ELEMENTWISE) || opcode == Opcode::WarpDot || classify::is_product(func, **op)
         };
-        for &op in ops.iter().filter(joins) {
-            let Some(result) = func.result(op) else { continue };
-            let first = classes.first_operand(func, op);
-            // Of a product only the accumulator lies as the result does.
-            let acc = func.named_operand(op, "acc").filter(|_| func.opcode(op) == Opcode::WarpDot);
-            let tied = |v: &Value| self.in_web(*v) && Some(*v) != first && acc.is_none_or(|acc| acc == *v);
-            for v in classes.register_operands(func, op).into_iter().filter(tied) {
-                sets.union(v.index(), result.index());
+        let mut sets = loop {
+            let mut sets = DisjointSets::new(func.num_values());
+            classify::join_register_ties(func, classes, &mut sets);
+            for &op in ops.iter().filter(joins).filter(|op| !self.apart.contains(op)) {
+                let Some(result) = func.result(op) else { continue };
+                let first = classes.first_operand(func, op);
+                // Of a product only the accumulator lies as the result does.
+                let acc = func.named_operand(op, "acc").filter(|_| func.opcode(op) == Opcode::WarpDot);
+                let tied =
+                    |v: &Value| self.in_web(*v) && Some(*v) != first && acc.is_none_or(|acc| acc == *v);
+                for v in classes.register_operands(func, op).into_iter().filter(tied) {
+                    sets.union(v.index(), result.index());
+                }
             }
-        }
+            // What whole warpgroups compute stays as it is; products by warps are converted.
+            let by_groups: SmallVec<[usize; 4]> = ops
+                .iter()
+                .filter(|&&op| classify::is_product(func, op))
+                .filter_map(|&op| Some(sets.find(func.result(op)?.index())))
+                .collect();
+            let by_warps = ops.iter().filter(|&&op| func.opcode(op) == Opcode::WarpDot);
+            let torn: SmallVec<[Op; 2]> = by_warps
+                .copied()
+                .filter(|op| !self.apart.contains(op))
+                .filter(|&op| func.result(op).is_some_and(|v| by_groups.contains(&sets.find(v.index()))))
+                .collect();
+            if torn.is_empty() {
+                break sets;
+            }
+            self.apart.extend(torn);
+        };
         let mut webs: FxHashMap<usize, usize> = FxHashMap::default();
         let in_chain = |v: Value| chains.of_value[v].expand() == Some(chain);
         for i in 0..func.num_values() {
@@ -435,6 +460,10 @@ impl<'a> Assignment<'a> {
                     }
                 }
                 _ => {
+                    if let Some(v) = func.result(op).filter(|_| self.apart.contains(&op)) {
+                        let n = self.node(v);
+                        self.of_value.insert(v, n);
+                    }
                     if let Some((v, &n)) = func.result(op).and_then(|v| Some((v, self.of_value.get(&v)?))) {
                         self.of_op.insert(op, n);
                         if func.opcode(op) == Opcode::WarpDot {

@@ -412,7 +412,10 @@ impl<'a> Placer<'a> {
                 continue;
             }
             if classify::is_product(self.func, op) {
-                // Behind what brings its other operands to shared memory.
+                // An accumulator that was loaded is read; the other operands come to shared memory before.
+                if let Some(acc) = self.func.named_operand(op, "acc") {
+                    self.request(&mut requests, acc, chain, op);
+                }
                 products.push((op, Item { chain, kind: ItemKind::Op(op), block }));
                 continue;
             }
@@ -600,6 +603,10 @@ impl<'a> Placer<'a> {
             let (items, chains) = (self.items_at[op], self.flush_at[op]);
             for n in 0..items.len() {
                 let i = self.item_pool.get(items)[n];
+                if matches!(self.items[i as usize].kind, ItemKind::Op(p) if classify::is_product(self.func, p)) {
+                    // All slices of its operands are in shared memory, not the first ones alone.
+                    self.flush_all(SmallVec::from_slice(self.chain_pool.get(chains)))?;
+                }
                 self.flush_readers(i)?;
                 self.emit_first(i)?;
             }

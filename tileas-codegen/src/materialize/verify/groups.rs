@@ -2,7 +2,8 @@
 //!
 //! Groups of an agent complete in the order of their commits: a wait that leaves N under way completes all with N or more commits behind
 //! them. For each name of a sum, a slot or a buffer the least number of commits on any way here is known; a wait forgets those with
-//! enough. What is still known must not be read, freed or written. Around a loop the numbers are followed until they repeat; they only
+//! enough. What is still known must not be read, freed or written; nor must anything be signalled in the kernel body, where buffers that
+//! follow one another in the same memory rely on it. Around a loop the numbers are followed until they repeat; they only
 //! fall. Sums that a product, an iteration or a region takes over in their registers keep their name there. Error: E0712.
 //! Cost: ops × names, a few times per loop.
 
@@ -41,6 +42,10 @@ struct Checker<'a, 'm> {
     found: Found,
     /// Complain: once what is known at the heads of the loops around is final.
     speak: bool,
+    /// Loops around.
+    depth: u32,
+    /// First byte and the one behind the last of each buffer.
+    places: BTreeMap<Value, (i64, i64)>,
 }
 
 fn multiplies(func: &Function, op: Op) -> bool {
@@ -54,8 +59,14 @@ pub fn check(m: &mut Model<'_>) {
         return;
     }
     let (uses, found) = (SecondaryMap::new(), Found::default());
-    let mut c = Checker { m, func, uses, homes: vec![SmallVec::new(); m.pipes.len()], found, speak: true };
+    let homes = vec![SmallVec::new(); m.pipes.len()];
+    let mut c = Checker { m, func, uses, homes, found, speak: true, depth: 0, places: BTreeMap::new() };
     for op in func.ops() {
+        if let (Opcode::AllocTensor, Some(v)) = (func.opcode(op), func.result(op))
+            && let (Some(at), Some(bytes)) = (func.attr_int(op, keys::OFFSET), func.value_data(v).ring_bytes())
+        {
+            c.places.insert(v, (at, at.saturating_add_unsigned(bytes)));
+        }
         for &v in func.operands(op) {
             c.uses[v] += 1;
         }
@@ -108,8 +119,21 @@ impl Checker<'_, '_> {
         }
     }
 
+    /// Whether another buffer lies where one does.
+    fn is_shared(&self, v: Value) -> bool {
+        let Some(&(from, to)) = self.places.get(&v) else { return false };
+        self.places.iter().any(|(&o, &(a, b))| o != v && a < to && from < b)
+    }
+
     fn op(&mut self, op: Op, open: &mut Open) {
         let func = self.func;
+        let code = func.opcode(op);
+        if matches!(code, Opcode::AsyncPipelineConsumerRelease | Opcode::AsyncPipelineProducerCommit)
+            && self.depth == 0
+            && open.keys().any(|n| matches!(*n, Name::Buffer(b) if self.is_shared(b)))
+        {
+            self.bad(op, "a signal is given while a product reads memory that another buffer takes");
+        }
         match func.opcode(op) {
             Opcode::AsyncDotWait => {
                 let pending = func.attr_int(op, keys::PENDING).unwrap_or(0);
@@ -203,6 +227,13 @@ impl Checker<'_, '_> {
         }
     }
 
+    /// The value whose registers a sum has taken over, if any.
+    fn first_of(&self, sum: Value) -> Option<Value> {
+        let by = self.func.defining_op(sum).filter(|&d| multiplies(self.func, d))?;
+        let acc = self.func.named_operand(by, "acc").filter(|&v| self.may(v, by))?;
+        Some(self.first_of(acc).unwrap_or(acc))
+    }
+
     /// Whether a sum is in the registers of that argument when its iteration ends: products alone changed it, each in its place.
     fn is_argument(&self, sum: Value, arg: Value, end: Op) -> bool {
         let Some(by) = self.func.defining_op(sum) else { return sum == arg && self.may(sum, end) };
@@ -225,6 +256,7 @@ impl Checker<'_, '_> {
         self.hand_on(&mut head, inits, args);
         let speak = std::mem::replace(&mut self.speak, false);
         let mut last;
+        self.depth += 1;
         loop {
             last = head.clone();
             self.block(body, &mut last);
@@ -259,12 +291,21 @@ impl Checker<'_, '_> {
             if args.iter().any(|&v| last.contains_key(&Name::Taken(v))) {
                 self.bad(end, "registers are written that a product under way reads");
             }
+            for name in last.keys() {
+                let Name::Sum(v) = *name else { continue };
+                let n = self.first_of(v).and_then(|first| args.iter().position(|&arg| arg == first));
+                let stays = |n: usize| self.is_argument(func.region_yields(op, 0)[n], args[n], end);
+                if n.is_some_and(|n| !stays(n)) {
+                    self.found.bad(Code::E0712, end, "registers are written that a product under way writes");
+                }
+            }
             for (n, &y) in func.region_yields(op, 0).iter().enumerate() {
                 if !args.get(n).is_some_and(|&arg| self.is_argument(y, arg, end)) {
                     self.read(end, y, &last);
                 }
             }
         }
+        self.depth -= 1;
         if func.has_attr(op, keys::DOTS_COMPLETE) {
             last.clear();
         }
