@@ -106,6 +106,8 @@ pub fn features(k: &Kernel) -> Vec<&'static str> {
                 has("select", op == "select");
                 has("broadcast", op == "broadcast");
                 has("atomic", op == "atomic_rmw");
+                has("print", op == "print");
+                has("assert", op == "assert");
             }
         },
         0,

@@ -349,6 +349,7 @@ impl Gen<'_, '_> {
                 94 => self.unsplat(),
                 95 | 96 => self.atomic(),
                 97 => self.update(),
+                98 => self.output(),
                 _ => self.int_op(),
             };
             if done {
@@ -545,6 +546,38 @@ impl Gen<'_, '_> {
         let picked = if self.chance(60) { self.pick(fresh) } else { None };
         let Some(id) = picked.or_else(|| self.pick(fit)) else { return false };
         self.store(id);
+        true
+    }
+
+    /// Prints a tile or scalar that is not too large, or asserts what always holds.
+    fn output(&mut self) -> bool {
+        let small = |t: &Ty| match t {
+            Ty::Tile(d, _) => d.iter().product::<u32>() <= 2048,
+            Ty::Scalar(_) => true,
+            _ => false,
+        };
+        let Some(id) = self.pick(|t, _| small(t)) else { return false };
+        let (ty, elem) = (self.ty(id), self.ty(id).elem());
+        let is_float = elem.is_float() || elem.is_tiny();
+        let effect = |text: String| Form::Plain { text, effect: true };
+        if !is_float && elem != Elem::I1 && self.chance(30) {
+            let holds = match &ty {
+                Ty::Tile(d, _) => Ty::Tile(d.clone(), Elem::I1),
+                _ => Ty::Scalar(Elem::I1),
+            };
+            let text = "cmpi {}, {} <{predicate = eq}>";
+            let holds = self.emit(text, &[Use::Val(id), Use::Val(id)], holds, Num::whole(1.0));
+            let form = effect("assert {} <{message = \"always\"}>".into());
+            self.push(form, vec![Use::Val(holds)], Vec::new(), Vec::new());
+            return true;
+        }
+        let spec = if is_float { self.one(&["%g", "%8.3f", "%e"]) } else { self.one(&["%d", "%5x", "%u"]) };
+        let with = self.pick(|t, _| *t == Ty::Scalar(Elem::I32)).filter(|_| self.chance(50));
+        let (text, uses) = match with {
+            Some(n) => (format!("print {{}}, {{}} <{{format = \"%d: {spec}\\n\"}}>"), vec![n, id]),
+            None => (format!("print {{}} <{{format = \"{spec}\\n\"}}>"), vec![id]),
+        };
+        self.push(effect(text), uses.into_iter().map(Use::Val).collect(), Vec::new(), Vec::new());
         true
     }
 

@@ -404,7 +404,7 @@ impl Groups<'_> {
         let behind = loop {
             let drained = self.drained.contains(&op);
             let back = self.around(op, body, end, at_head.clone(), &args, &yields);
-            let joined = join(&entry, &back).filter(|_| round < ROUNDS);
+            let joined = join(&entry, &back).filter(|_| drained || round < ROUNDS);
             match joined.filter(|_| drained == self.drained.contains(&op)) {
                 Some(j) if j == at_head => break back,
                 Some(j) => at_head = j,
