@@ -64,6 +64,9 @@ fn bytecode_is_compiled_as_text_is() {
     }
     let (status, said, _) = tileas(&["explain", &file, "--target", "sm_90a"], b"");
     assert!(status == 0 && said.contains("agent1 load"), "{said}");
+    // Each op of the loop with its place in the Python program.
+    let places = said.split("Source\n").nth(1).unwrap_or_default();
+    assert!(places.contains("async.dot") && places.contains("kernels.py:"), "{said}");
 }
 
 #[test]

@@ -83,7 +83,10 @@ fn kernel(dims: &[usize], from: i64, row: &Row) -> (String, String) {
         "e".to_owned()
     };
     let (spec, behind) = spec.split_at(spec.rfind(|c: char| c.is_ascii_alphabetic()).unwrap() + 1);
-    let _ = write!(text, "  print %n, %{value}, %n <{{format = \"%d: {spec} of %%{behind}%d\\n\"}}>\n  return\n}}\n");
+    let _ = write!(
+        text,
+        "  print %n, %{value}, %n <{{format = \"%d: {spec} of %%{behind}%d\\n\"}}>\n  return\n}}\n"
+    );
     let element = |n: usize| {
         let text = print(from + n as i64);
         text.strip_suffix('|').unwrap_or(&text).to_owned()
@@ -113,8 +116,22 @@ fn elements_of_each_type_are_printed() {
 #[test]
 fn tiles_of_any_shape_are_lists() {
     let shapes: &[&[usize]] = &[
-        &[], &[1], &[2], &[32], &[64], &[128], &[1, 1], &[4, 1], &[1, 8], &[8, 64], &[128, 32], &[16, 256],
-        &[2, 1, 4], &[2, 2, 2, 2], &[1, 2, 1, 2, 1], &[4, 64, 2],
+        &[],
+        &[1],
+        &[2],
+        &[32],
+        &[64],
+        &[128],
+        &[1, 1],
+        &[4, 1],
+        &[1, 8],
+        &[8, 64],
+        &[128, 32],
+        &[16, 256],
+        &[2, 1, 4],
+        &[2, 2, 2, 2],
+        &[1, 2, 1, 2, 1],
+        &[4, 64, 2],
     ];
     all(shapes.iter().flat_map(|dims| [0, 4].map(|n| (dims.to_vec(), ELEMENTS[n]))));
 }

@@ -74,7 +74,9 @@ pub fn pieces(format: &str) -> Result<SmallVec<[Piece<'_>; 8]>, String> {
             }
             _ => {
                 let rest: String = format[at..].chars().take(8).collect();
-                return Err(format!("one of `d i u o x X c e E f F g G a A` or `%` behind `%`, not `{rest}`"));
+                return Err(format!(
+                    "one of `d i u o x X c e E f F g G a A` or `%` behind `%`, not `{rest}`"
+                ));
             }
         }
         start = end + 1;

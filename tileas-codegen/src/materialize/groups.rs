@@ -306,8 +306,10 @@ impl Groups<'_> {
 
     fn op(&mut self, op: Op, queue: &mut Queue) {
         let func = self.func;
-        let signals =
-            matches!(func.opcode(op), Opcode::AsyncPipelineConsumerRelease | Opcode::AsyncPipelineProducerCommit);
+        let signals = matches!(
+            func.opcode(op),
+            Opcode::AsyncPipelineConsumerRelease | Opcode::AsyncPipelineProducerCommit
+        );
         if signals && self.loops.is_empty() {
             let shares = |g: &Group| g.buffers.iter().any(|b| self.shared.contains(b));
             if let Some(number) = queue.iter().rposition(shares) {

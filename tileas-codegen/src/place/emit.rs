@@ -603,7 +603,8 @@ impl<'a> Placer<'a> {
             let (items, chains) = (self.items_at[op], self.flush_at[op]);
             for n in 0..items.len() {
                 let i = self.item_pool.get(items)[n];
-                if matches!(self.items[i as usize].kind, ItemKind::Op(p) if classify::is_product(self.func, p)) {
+                if matches!(self.items[i as usize].kind, ItemKind::Op(p) if classify::is_product(self.func, p))
+                {
                     // All slices of its operands are in shared memory, not the first ones alone.
                     self.flush_all(SmallVec::from_slice(self.chain_pool.get(chains)))?;
                 }

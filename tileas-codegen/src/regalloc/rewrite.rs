@@ -145,7 +145,7 @@ impl Rewriter<'_> {
     /// Where to insert: block and the instruction before which.
     fn position(&mut self, func: &mut Function, place: Place) -> (Bb, Inst) {
         match place {
-            Place::Before(bb, inst) => (bb, inst),
+            Place::Before(bb, inst) => (bb, before_fence(func, inst)),
             Place::Entry => match self.entry {
                 Some(entry) => entry,
                 None => {
@@ -237,6 +237,18 @@ impl Rewriter<'_> {
             emit(func, op, r.into(), address);
         }
     }
+}
+
+/// The fence that orders a product onto registers behind what was done with them, if `at` is such a product: nothing touches them in between.
+/// Source: PTX ISA, wgmma.fence.
+fn before_fence(func: &Function, at: Inst) -> Inst {
+    let is_product = |inst: Inst| func.op(inst).form().mnemonic.starts_with("wgmma.mma_async");
+    if !is_product(at) {
+        return at;
+    }
+    let before = std::iter::successors(func.prev_inst(at), |&i| func.prev_inst(i));
+    let fence = before.into_iter().find(|&i| func.op(i) == PtxOp::WgmmaFenceSyncAligned);
+    fence.unwrap_or(at)
 }
 
 fn local(ty: RegTy, store: bool) -> PtxOp {

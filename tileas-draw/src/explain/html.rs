@@ -2,8 +2,8 @@
 
 use super::Explanation;
 use super::text::{
-    agent_lines, binding_lines, channel_line, obstacle_lines, other_lines, search_lines, verdict,
-    what_if_line,
+    agent_lines, binding_lines, channel_line, obstacle_lines, other_lines, search_lines, source_lines,
+    verdict, what_if_line,
 };
 use crate::Options;
 use crate::html::{document, html_sections};
@@ -27,6 +27,7 @@ impl Explanation {
             write_region(out, region)?;
             if let Some(l) = loops.next() {
                 list(out, "Agents", &agent_lines(l))?;
+                list(out, "Source", &source_lines(l))?;
             }
             out.push_str(&html_sections(std::slice::from_ref(picture), options));
         }

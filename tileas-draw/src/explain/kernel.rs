@@ -5,7 +5,7 @@
 //! stages with them.
 
 use tileas_codegen::error::CodegenResult;
-use tileas_codegen::ir::{Function, Module, Op};
+use tileas_codegen::ir::{AttrData, Function, Module, ORIGIN, Op};
 use tileas_codegen::isa::{TargetIsa, Work};
 use tileas_codegen::settings::Settings;
 use tileas_codegen::testing::agents::{AgentKind, AgentPlan};
@@ -50,6 +50,8 @@ pub struct LoopWhy {
     pub reached: u32,
     /// By agent.
     pub agents: Vec<AgentLoop>,
+    /// Where ops come from, if the front end said it: id, operation, place (`model.py:43:12`). In the order of the schedule.
+    pub sources: Vec<(String, String, String)>,
 }
 
 /// A ring or token between agents.
@@ -142,7 +144,7 @@ pub fn explain_kernel(
     for r in &analysis.regions {
         let region = explain_region(&r.named_problem(func), &r.schedule, &options)?;
         let reached = buffers.ii_eff[r.for_op].max(r.schedule.ii);
-        out.loops.push(LoopWhy { region, reached, agents: view.agents_of(r) });
+        out.loops.push(LoopWhy { region, reached, agents: view.agents_of(r), sources: view.sources_of(r) });
     }
     out.channels = buffers.pipes.iter().map(|(id, p)| view.channel(id, p)).collect();
     (out.smem_bytes, out.tmem_columns) = (buffers.memory.end, buffers.memory.tmem_columns);
@@ -183,6 +185,23 @@ impl View<'_> {
             });
         }
         out
+    }
+
+    fn sources_of(&self, r: &ScheduledRegion) -> Vec<(String, String, String)> {
+        let problem = r.named_problem(self.func);
+        let place = |op: Op| {
+            let (_, value) =
+                self.func.discardable(op).iter().find(|&(key, _)| self.func.symbol(key) == ORIGIN)?;
+            match self.func.attr_data(value) {
+                AttrData::Str(text) => Some(text.clone()),
+                _ => None,
+            }
+        };
+        let source = |n| {
+            let op = r.ops[n];
+            Some((problem.id(n).to_owned(), self.func.opcode(op).name().to_owned(), place(op)?))
+        };
+        r.schedule.by_order().into_iter().filter_map(source).collect()
     }
 
     fn channel(&self, id: Pipe, p: &PipeData) -> ChannelWhy {

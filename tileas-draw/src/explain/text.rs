@@ -284,6 +284,7 @@ fn write_ops(out: &mut String, r: &RegionExplanation) -> fmt::Result {
 
 fn write_loop(out: &mut String, l: &LoopWhy) -> fmt::Result {
     list(out, "Agents", &agent_lines(l))?;
+    list(out, "Source", &source_lines(l))?;
     if l.reached > l.region.ii {
         writeln!(
             out,
@@ -315,6 +316,15 @@ pub(super) fn agent_lines(l: &LoopWhy) -> Vec<String> {
         format!("{} begins at cycle {}, {form}: {}", a.agent, a.first, ops.join(", "))
     };
     l.agents.iter().map(line).collect()
+}
+
+/// The place of each op in the program that the front end read.
+pub(super) fn source_lines(l: &LoopWhy) -> Vec<String> {
+    let width = |of: fn(&(String, String, String)) -> &String| {
+        l.sources.iter().map(|s| of(s).len()).max().unwrap_or(0)
+    };
+    let (id, name) = (width(|s| &s.0), width(|s| &s.1));
+    l.sources.iter().map(|s| format!("{:id$}  {:name$}  {}", s.0, s.1, s.2)).collect()
 }
 
 /// The headline of a channel.

@@ -112,7 +112,11 @@ impl Spec {
             }
             b'd' | b'i' => {
                 let v = if self.wide { bits as i64 } else { i64::from(bits as u32 as i32) };
-                (self.sign(v < 0).to_owned(), self.digits(v.unsigned_abs().to_string()), self.precision.is_none())
+                (
+                    self.sign(v < 0).to_owned(),
+                    self.digits(v.unsigned_abs().to_string()),
+                    self.precision.is_none(),
+                )
             }
             c => {
                 let v = if self.wide { bits } else { u64::from(bits as u32) };
@@ -225,8 +229,11 @@ impl Spec {
             Some((m, e)) => (m, format!("e{e}")),
             None => (text.as_str(), String::new()),
         };
-        let mantissa =
-            if mantissa.contains('.') { mantissa.trim_end_matches('0').trim_end_matches('.') } else { mantissa };
+        let mantissa = if mantissa.contains('.') {
+            mantissa.trim_end_matches('0').trim_end_matches('.')
+        } else {
+            mantissa
+        };
         format!("{mantissa}{exponent}")
     }
 
@@ -255,7 +262,8 @@ impl Spec {
         }
         let whole = mantissa >> (4 * digits);
         let fraction = mantissa & ((1u64 << (4 * digits)) - 1);
-        let mut text = if digits > 0 { format!("{whole:x}.{fraction:0digits$x}") } else { format!("{whole:x}") };
+        let mut text =
+            if digits > 0 { format!("{whole:x}.{fraction:0digits$x}") } else { format!("{whole:x}") };
         if let Some(more) = self.precision.and_then(|n| n.checked_sub(digits)).filter(|&n| n > 0) {
             text.push_str(&"0".repeat(more));
         }

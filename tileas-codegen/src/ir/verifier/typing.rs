@@ -362,7 +362,9 @@ impl Checker<'_> {
     fn assert(&mut self, op: Op) {
         let func = self.func;
         self.no_result(op);
-        if let Some(data) = func.operands(op).first().map(|&v| self.data(v)).filter(|d| d.elem() != Some(Scalar::I1)) {
+        if let Some(data) =
+            func.operands(op).first().map(|&v| self.data(v)).filter(|d| d.elem() != Some(Scalar::I1))
+        {
             self.err(op, Code::E0202, format_args!("expected a condition of i1, but got {data}"));
         }
         for key in [keys::MESSAGE, keys::FILE] {

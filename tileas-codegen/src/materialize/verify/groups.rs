@@ -63,7 +63,8 @@ pub fn check(m: &mut Model<'_>) {
     let mut c = Checker { m, func, uses, homes, found, speak: true, depth: 0, places: BTreeMap::new() };
     for op in func.ops() {
         if let (Opcode::AllocTensor, Some(v)) = (func.opcode(op), func.result(op))
-            && let (Some(at), Some(bytes)) = (func.attr_int(op, keys::OFFSET), func.value_data(v).ring_bytes())
+            && let (Some(at), Some(bytes)) =
+                (func.attr_int(op, keys::OFFSET), func.value_data(v).ring_bytes())
         {
             c.places.insert(v, (at, at.saturating_add_unsigned(bytes)));
         }

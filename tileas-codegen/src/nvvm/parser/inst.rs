@@ -7,9 +7,9 @@
 use super::{Known, Parser};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::lexer::quote;
-use crate::nvvm::{LOCAL_AREA, TEXTS};
 use crate::nvvm::forms::{AddressSpace, Kind, PtxOp, Special, Ty};
 use crate::nvvm::module::{Bb, Function, Guard, List, Operand, Param, Reg, RegTy, Sym, SymKind};
+use crate::nvvm::{LOCAL_AREA, TEXTS};
 use cranelift_entity::EntityRef;
 
 /// All forms by mnemonic.
