@@ -155,6 +155,7 @@ pub mod regalloc {
 }
 pub mod storage {
     pub use crate::storage::check::check;
+    pub use crate::storage::footprint::{Footprint, unit_name};
     pub use crate::storage::webs::{Web, Webs, build as build_webs};
     pub use crate::storage::{Storage, cost};
 }

@@ -2,8 +2,8 @@
 
 use super::Explanation;
 use super::text::{
-    agent_lines, binding_lines, channel_line, obstacle_lines, other_lines, search_lines, source_lines,
-    verdict, what_if_line,
+    agent_lines, binding_lines, channel_line, clock_lines, obstacle_lines, other_lines, search_lines,
+    source_lines, verdict, what_if_line,
 };
 use crate::Options;
 use crate::html::{document, html_sections};
@@ -26,6 +26,7 @@ impl Explanation {
             writeln!(out, "<h1>{}</h1>", escape(&region.name))?;
             write_region(out, region)?;
             if let Some(l) = loops.next() {
+                list(out, "In clocks", &clock_lines(l))?;
                 list(out, "Agents", &agent_lines(l))?;
                 list(out, "Source", &source_lines(l))?;
             }

@@ -7,11 +7,12 @@
 use tileas_codegen::error::CodegenResult;
 use tileas_codegen::ir::{AttrData, Function, Module, ORIGIN, Op};
 use tileas_codegen::isa::{TargetIsa, Work};
+use tileas_codegen::schedule::CycleModel;
 use tileas_codegen::settings::Settings;
 use tileas_codegen::testing::agents::{AgentKind, AgentPlan};
 use tileas_codegen::testing::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind, Why, runs};
 use tileas_codegen::testing::ddg::{ScheduleAnalysis, ScheduledRegion};
-use tileas_codegen::testing::storage::cost;
+use tileas_codegen::testing::storage::{Footprint, cost, unit_name};
 use tileas_codegen::{Context, KernelState, Stage, StageRun};
 use tileas_schedule::explain::{RegionExplanation, explain_region};
 
@@ -50,6 +51,8 @@ pub struct LoopWhy {
     pub reached: u32,
     /// By agent.
     pub agents: Vec<AgentLoop>,
+    /// Clocks that an iteration keeps each unit of the processor busy, the most first; where cycles are not clocks anyway.
+    pub clocks: Vec<(String, u32)>,
     /// Where ops come from, if the front end said it: id, operation, place (`model.py:43:12`). In the order of the schedule.
     pub sources: Vec<(String, String, String)>,
 }
@@ -144,7 +147,13 @@ pub fn explain_kernel(
     for r in &analysis.regions {
         let region = explain_region(&r.named_problem(func), &r.schedule, &options)?;
         let reached = buffers.ii_eff[r.for_op].max(r.schedule.ii);
-        out.loops.push(LoopWhy { region, reached, agents: view.agents_of(r), sources: view.sources_of(r) });
+        out.loops.push(LoopWhy {
+            region,
+            reached,
+            agents: view.agents_of(r),
+            clocks: view.clocks_of(r)?,
+            sources: view.sources_of(r),
+        });
     }
     out.channels = buffers.pipes.iter().map(|(id, p)| view.channel(id, p)).collect();
     (out.smem_bytes, out.tmem_columns) = (buffers.memory.end, buffers.memory.tmem_columns);
@@ -185,6 +194,28 @@ impl View<'_> {
             });
         }
         out
+    }
+
+    /// The real work of a loop that was scheduled by the published slots.
+    fn clocks_of(&self, r: &ScheduledRegion) -> CodegenResult<Vec<(String, u32)>> {
+        let mut out: Vec<(String, u32)> = Vec::new();
+        if self.analysis.loops[r.for_op].as_ref().is_some_and(|s| s.model == CycleModel::Real) {
+            return Ok(out);
+        }
+        let machine = self.isa.machine();
+        for &op in r.ops.values().chain(r.fused.iter().map(|f| &f.1)) {
+            let footprint = Footprint::of(self.func, self.plan, machine, CycleModel::Real, op)?;
+            for u in &footprint.uses {
+                let name = unit_name(machine, u.slot);
+                let clocks = u.duration.saturating_mul(u.occupancy);
+                match out.iter_mut().find(|(n, _)| *n == name) {
+                    Some((_, sum)) => *sum = sum.saturating_add(clocks),
+                    None => out.push((name, clocks)),
+                }
+            }
+        }
+        out.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        Ok(out)
     }
 
     fn sources_of(&self, r: &ScheduledRegion) -> Vec<(String, String, String)> {

@@ -8,6 +8,8 @@ use tileas_schedule::explain::{Cycle, LinkKind, Load, Obstacle, RegionExplanatio
 
 /// Resources and holders named in one line.
 const MAX_NAMED: usize = 6;
+/// The unit that multiplies matrices, in the machine tables.
+const TENSOR_CORE: &str = "tensor_core";
 /// Candidates of the search that are printed.
 const MAX_CANDIDATES: usize = 12;
 
@@ -283,6 +285,7 @@ fn write_ops(out: &mut String, r: &RegionExplanation) -> fmt::Result {
 }
 
 fn write_loop(out: &mut String, l: &LoopWhy) -> fmt::Result {
+    list(out, "In clocks", &clock_lines(l))?;
     list(out, "Agents", &agent_lines(l))?;
     list(out, "Source", &source_lines(l))?;
     if l.reached > l.region.ii {
@@ -316,6 +319,27 @@ pub(super) fn agent_lines(l: &LoopWhy) -> Vec<String> {
         format!("{} begins at cycle {}, {form}: {}", a.agent, a.first, ops.join(", "))
     };
     l.agents.iter().map(line).collect()
+}
+
+/// What units of the processor have to do in an iteration: cycles of the published slots say what fits together, not how long it takes.
+pub(super) fn clock_lines(l: &LoopWhy) -> Vec<String> {
+    let list = |of: &[&(String, u32)]| {
+        of.iter().map(|(name, clocks)| format!("{name} {clocks}")).collect::<Vec<_>>().join(", ")
+    };
+    let (agents, units): (Vec<_>, Vec<_>) = l.clocks.iter().partition(|c| c.0.starts_with("agent"));
+    let mut lines = Vec::new();
+    if let Some((first, most)) = units.first().filter(|c| c.1 > 0) {
+        let mut bound = format!("{}: an iteration takes {most} at least, for {first}", list(&units));
+        if let Some((_, clocks)) = units.iter().find(|c| c.0 == TENSOR_CORE && c.1 < *most) {
+            let share = u64::from(*clocks) * 100 / u64::from(*most);
+            let _ = write!(bound, ", of which {TENSOR_CORE} is busy {share} %");
+        }
+        lines.push(bound);
+    }
+    if !agents.is_empty() {
+        lines.push(format!("{}: work of threads if none of it overlaps", list(&agents)));
+    }
+    lines
 }
 
 /// The place of each op in the program that the front end read.
