@@ -390,7 +390,11 @@ fn run_case(forms: &Forms<'_>, program: &Program, metadata: &LaunchMetadata, cas
                 let mut memory = start.memory.clone();
                 let options = RunOptions { mode, max_steps: MAX_STEPS, ..RunOptions::default() };
                 match Machine::run(program, &launch, &mut memory, &options, &mut NoTrace) {
-                    Err(fault) if fault.code == "assert" && fault.message.contains(message.as_str()) => {}
+                    Err(fault) if fault.code == "assert" && fault.message.contains(message.as_str()) => {
+                        let printed = memory.take_printed();
+                        let want = case.printed.as_deref().unwrap_or(&printed);
+                        ensure!(want == printed, "{mode:?}: printed\n{printed}\ninstead of\n{want}");
+                    }
                     Err(fault) => bail!("{mode:?}: {fault}"),
                     Ok(_) => bail!("{mode:?}: no assertion fails"),
                 }

@@ -58,6 +58,8 @@ const ELEMENTS: &[Row] = &[
     ("i32", "", "%d", |n| n.to_string()),
     ("i32", "", "%#6x", |n| format!("{:>6}", if n == 0 { "0".into() } else { format!("{:#x}", n as i32) })),
     ("i8", "trunci", "%i", |n| (n as i8).to_string()),
+    ("i8", "trunci", "%u", |n| (n as u8).to_string()),
+    ("i16", "trunci", "%hx", |n| format!("{:x}", n as u16)),
     ("i16", "trunci", "%+d", |n| format!("{:+}", n as i16)),
     ("i64", "exti", "%-4ld|", |n| format!("{n:<4}|")),
     ("f32", "itof", "%.2f", |n| format!("{:.2}", n as f64)),
@@ -87,7 +89,7 @@ fn kernel(dims: &[usize], from: i64, row: &Row) -> (String, String) {
         text,
         "  print %n, %{value}, %n <{{format = \"%d: {spec} of %%{behind}%d\\n\"}}>\n  return\n}}\n"
     );
-    let element = |n: usize| {
+    let element = |n: usize| -> String {
         let text = print(from + n as i64);
         text.strip_suffix('|').unwrap_or(&text).to_owned()
     };
@@ -133,11 +135,11 @@ fn tiles_of_any_shape_are_lists() {
         &[1, 2, 1, 2, 1],
         &[4, 64, 2],
     ];
-    all(shapes.iter().flat_map(|dims| [0, 4].map(|n| (dims.to_vec(), ELEMENTS[n]))));
+    all(shapes.iter().flat_map(|dims| [0, 6].map(|n| (dims.to_vec(), ELEMENTS[n]))));
 }
 
 /// A tile that does not fit memory goes there in rounds.
 #[test]
 fn large_tiles_are_printed_whole() {
-    all([(vec![128, 64], ELEMENTS[0]), (vec![64, 128], ELEMENTS[4])].into_iter());
+    all([(vec![128, 64], ELEMENTS[0]), (vec![64, 128], ELEMENTS[6])].into_iter());
 }

@@ -923,7 +923,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Schedulable],
         rule: Rule::Custom,
         class: "GlobalStore",
-        doc: "Prints text as C's `printf` does, once per CTA: `%[flags][width][.precision]` and one of `d i u o x X c` for integers, `e E f F g G a A` for floats, `%%` for a percent sign. Lengths (`l`, `ll`, …) may be written and say nothing, as types say it. One of the values may be a tile: it is printed as nested lists, `[[1, 2], [3, 4]]`, each element as its specification says. Prints of a CTA keep their order; those of different CTAs may interleave.",
+        doc: "Prints text as C's `printf` does, once per CTA: `%[flags][width][.precision]` and one of `d i u o x X c` for integers, `e E f F g G a A` for floats, `%%` for a percent sign. Lengths (`l`, `ll`, …) may be written and say nothing, as types say it: an i8 of −1 is 255 by `%u`. Values are no literals. One of the values may be a tile: it is printed as nested lists, `[[1, 2], [3, 4]]`, each element as its specification says. Prints of a CTA keep their order; those of different CTAs may interleave.",
         ..BASE
     },
     OpRow {
@@ -934,7 +934,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Schedulable],
         rule: Rule::Custom,
         class: "GlobalStore",
-        doc: "Stops the kernel, and with it the program's context (`cudaErrorAssert`), if an element of the condition, which is `i1`, does not hold; the driver prints `file` and `line` (else the kernel's name and 0), the CTA, the thread and the message.",
+        doc: "Stops the kernel, and with it the program's context (`cudaErrorAssert`), if an element of the condition, which is `i1`, does not hold; the driver prints `file` and `line` (else `kernel` and 0), the kernel's name, the CTA, the thread and the message. What the kernel printed before is printed.",
         ..BASE
     },
     OpRow {

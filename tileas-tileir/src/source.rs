@@ -29,7 +29,10 @@ impl Module {
                 }
                 Some(&Record::Place { scope, file, line, column }) => {
                     let (function, directory) = self.scope(scope);
-                    frames.push(Frame { file: self.lossy(file), directory, line, column, function });
+                    let file = self.lossy(file);
+                    // cuTile Python counts columns from 0.
+                    let column = column.saturating_add(u64::from(file.ends_with(".py")));
+                    frames.push(Frame { file, directory, line, column, function });
                 }
                 Some(&Record::Subprogram { file, line, name, .. }) => {
                     let (file, directory) = self.file(file);

@@ -33,7 +33,7 @@ use tileas_launch::LaunchMetadata;
 #[derive(clap::Args)]
 #[command(after_long_help = args::HELP)]
 pub struct Args {
-    /// Kernel to run: a `.ptx` file, or `.tileas` text, which is compiled first; `-` is such text on standard input
+    /// Kernel to run: a `.ptx` file, or `.tileas` text or Tile IR bytecode, which is compiled first; `-` is such text on standard input
     file: String,
     /// Which kernel, if there are several
     #[arg(long, value_name = "NAME")]

@@ -28,6 +28,11 @@ impl Spec<'_> {
     pub fn is_float(&self) -> bool {
         "eEfFgGaA".contains(self.conversion)
     }
+
+    /// Whether it prints integers without a sign.
+    pub fn is_unsigned(&self) -> bool {
+        "ouxX".contains(self.conversion)
+    }
 }
 
 /// Most digits of a width or precision.
@@ -73,7 +78,7 @@ pub fn pieces(format: &str) -> Result<SmallVec<[Piece<'_>; 8]>, String> {
                 out.push(Piece::Spec(Spec { how, conversion }));
             }
             _ => {
-                let rest: String = format[at..].chars().take(8).collect();
+                let rest: String = format[at..].chars().take(8).flat_map(char::escape_debug).collect();
                 return Err(format!(
                     "one of `d i u o x X c e E f F g G a A` or `%` behind `%`, not `{rest}`"
                 ));

@@ -234,7 +234,8 @@ fn elem(s: Scalar) -> Elem {
         Scalar::I16 => Elem::I16,
         Scalar::I32 => Elem::I32,
         Scalar::I64 => Elem::I64,
-        Scalar::Index => Elem::Index,
+        // 32 bits here; a host's `index` has 64.
+        Scalar::Index => Elem::I32,
         Scalar::F16 => Elem::F16,
         Scalar::BF16 => Elem::Bf16,
         Scalar::F32 => Elem::F32,

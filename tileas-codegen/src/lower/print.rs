@@ -5,7 +5,7 @@
 
 use super::{Lower, TileVal, Val};
 use crate::error::{Code, CodegenResult};
-use crate::ir::{AttrData, Op, Scalar, Sym as Key, Value, keys};
+use crate::ir::{AttrData, Op, Opcode, Scalar, Sym as Key, Value, keys};
 use crate::layout::Scope;
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy};
 use crate::storage::printing::{self, Part, Printed};
@@ -51,8 +51,12 @@ impl Lower<'_> {
     }
 
     /// An element as `vprintf` takes it.
-    fn printable(&mut self, x: Operand, elem: Scalar) -> Reg {
+    fn printable(&mut self, x: Operand, elem: Scalar, unsigned: bool) -> Reg {
         match elem {
+            Scalar::I8 | Scalar::I16 if unsigned => {
+                let x = self.b.fold_and(x, (1_i64 << elem.bits()) - 1);
+                self.b.as_reg(RegTy::B32, x)
+            }
             Scalar::I64 | Scalar::F64 => self.b.as_reg(RegTy::B64, x),
             Scalar::I1 => {
                 let p = self.b.as_reg(RegTy::Pred, x);
@@ -84,10 +88,10 @@ impl Lower<'_> {
         for part in &parts {
             match part {
                 Part::Call { format, values } => {
-                    for &(v, offset) in values {
+                    for &(v, offset, unsigned) in values {
                         let Some(elem) = self.f.value_data(v).elem() else { continue };
                         let x = self.scalar(op, v)?;
-                        let x = self.printable(x, elem);
+                        let x = self.printable(x, elem, unsigned);
                         self.b.on(first);
                         let to = Operand::addr(base, at + offset as i32);
                         self.store_printable(to, x, printing::value_bytes(elem));
@@ -95,7 +99,7 @@ impl Lower<'_> {
                     let end = self.b.block();
                     self.b.br_on_not(first, end);
                     let from = match values.first() {
-                        Some(&(_, offset)) => self.generic(&printer, offset).into(),
+                        Some(&(_, offset, _)) => self.generic(&printer, offset).into(),
                         None => Operand::Imm(0),
                     };
                     self.vprintf(format, from, None);
@@ -148,7 +152,7 @@ impl Lower<'_> {
                     }
                 }
                 let x = self.units[units.index(if t.splat { 0 } else { register as usize })];
-                let x = self.printable(x, elem);
+                let x = self.printable(x, elem, tile.unsigned);
                 let place = self.b.fold_xor(low, i64::from(element & (tile.round - 1)));
                 let place = self.b.fold_mul(place, tile.step);
                 let to = self.b.fold_add(place, printer.base);
@@ -202,11 +206,24 @@ impl Lower<'_> {
     /// `assert`: each thread looks at its elements.
     pub(super) fn assert(&mut self, op: Op) -> CodegenResult<()> {
         let Some(&v) = self.f.operands(op).first() else { return self.err(Code::E0803, op, "malformed") };
+        // What was printed before is printed: the thread that does it is here as well.
+        if self.agent.scratch.is_some_and(|s| s.bytes > 0)
+            && self.f.ops().any(|o| self.f.opcode(o) == Opcode::Print)
+        {
+            self.agent_barrier(op)?;
+        }
         let mut holds: Option<Operand> = None;
+        let mut own = None;
         match self.vals[v] {
             Val::Tile(_) => {
                 let t = self.tile(op, v)?;
                 let units = self.elements(&t);
+                if !t.splat {
+                    // Threads that hold a copy may hold nothing.
+                    let map = self.linear(op, t.layout, self.f.value_data(v).dims().unwrap_or(&[]))?;
+                    let copies = map.replicas();
+                    own = self.copies_guard((copies.lanes, copies.warps));
+                }
                 for i in units.range() {
                     let x = self.units[i];
                     holds = Some(match (holds, x) {
@@ -230,6 +247,9 @@ impl Lower<'_> {
         let line = self.f.attr_int(op, keys::LINE).unwrap_or(0);
         let name = self.f.name.clone();
         let end = self.b.block();
+        if let Some(own) = own {
+            self.b.br_on_not(own, end);
+        }
         self.b.br_on(holds, end);
         let [message, file, name] = [&message, &file, &name].map(|t| self.text(t));
         let operands = [message.into(), file.into(), Operand::Imm(line), name.into(), Operand::Imm(1)];

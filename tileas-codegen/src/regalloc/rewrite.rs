@@ -79,7 +79,10 @@ pub(super) fn rewrite(
         if made_again && t.store {
             continue;
         }
-        let (bb, at) = w.position(func, t.place);
+        let (bb, mut at) = w.position(func, t.place);
+        if !t.store {
+            at = before_fence(func, at);
+        }
         if made_again {
             for (i, r) in names.list[t.name as usize].members() {
                 if t.mask & 1 << i != 0 {
@@ -145,7 +148,7 @@ impl Rewriter<'_> {
     /// Where to insert: block and the instruction before which.
     fn position(&mut self, func: &mut Function, place: Place) -> (Bb, Inst) {
         match place {
-            Place::Before(bb, inst) => (bb, before_fence(func, inst)),
+            Place::Before(bb, inst) => (bb, inst),
             Place::Entry => match self.entry {
                 Some(entry) => entry,
                 None => {

@@ -20,8 +20,8 @@ pub enum Part {
     Call {
         /// The format.
         format: String,
-        /// The values, and where each lies.
-        values: SmallVec<[(Value, u32); 4]>,
+        /// The values, where each lies, and whether it is printed without a sign.
+        values: SmallVec<[(Value, u32, bool); 4]>,
     },
     /// A tile.
     Tile(Printed),
@@ -36,6 +36,8 @@ pub struct Printed {
     pub at: u32,
     /// Bytes of an element.
     pub step: u32,
+    /// Whether elements are printed without a sign.
+    pub unsigned: bool,
     /// Elements that a call prints; they are a row or a part of one.
     pub group: u32,
     /// The format of a call.
@@ -105,7 +107,7 @@ pub fn parts(func: &Function, op: Op) -> (SmallVec<[Part; 4]>, u32) {
             bytes = bytes.next_multiple_of(16);
         }
         bytes = bytes.next_multiple_of(size);
-        values.push((v, bytes));
+        values.push((v, bytes, spec.is_unsigned()));
         bytes += size;
         specification(&mut text, spec, elem);
     }
@@ -134,7 +136,17 @@ fn printed(value: Value, dims: &[u32], spec: Spec<'_>, elem: Scalar, at: u32) ->
     let outer = dims.len() - usize::from(whole);
     let lists = (0..outer).map(|d| dims[d..].iter().product()).collect();
     let step = value_bytes(elem);
-    Printed { value, at, step, group, format, lists, elements, round: elements.min(ROOM / step) }
+    Printed {
+        value,
+        at,
+        step,
+        unsigned: spec.is_unsigned(),
+        group,
+        format,
+        lists,
+        elements,
+        round: elements.min(ROOM / step),
+    }
 }
 
 #[cfg(test)]

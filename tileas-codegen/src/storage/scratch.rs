@@ -158,6 +158,8 @@ pub fn bytes(func: &Function, op: Op, warps: u32) -> u32 {
         Opcode::Reduce | Opcode::Combine => reduction(func, op, warps).unwrap_or(0),
         Opcode::Scan => scan(func, op, warps).unwrap_or(0),
         Opcode::Print => super::printing::parts(func, op).1,
+        // An assertion waits for the thread that prints, for which there is a barrier where there is memory.
+        Opcode::Assert if func.ops().any(|o| func.opcode(o) == Opcode::Print) => 4,
         _ => 0,
     };
     if bytes == 0 { 0 } else { bytes.next_power_of_two() }

@@ -228,9 +228,12 @@ impl View<'_> {
                 _ => None,
             }
         };
+        // A copy comes from where what it copies does.
+        let copied = |op: Op| self.func.operands(op).first().and_then(|&v| self.func.defining_op(v));
         let source = |n| {
             let op = r.ops[n];
-            Some((problem.id(n).to_owned(), self.func.opcode(op).name().to_owned(), place(op)?))
+            let place = place(op).or_else(|| copied(op).and_then(place))?;
+            Some((problem.id(n).to_owned(), self.func.opcode(op).name().to_owned(), place))
         };
         r.schedule.by_order().into_iter().filter_map(source).collect()
     }

@@ -398,10 +398,10 @@ def _exported(kernel: Any, signature: Any) -> bytes:
 
 
 def _told(error: Error) -> Error:
-    """The error with places in the program as Python has them: cuTile counts columns from 0."""
+    """The error with places in the program as Python has them."""
     if not any(e.file for e in error.errors):
         return error
-    rows = [(e.code, e.message, e.file, e.line, e.column + bool(e.file), e.notes) for e in error.errors]
+    rows = [(e.code, e.message, e.file, e.line, e.column, e.notes) for e in error.errors]
     place = "{0}: {2}:{3}:{4}: {1}".format
     text = "\n".join(place(*row) if row[2] else f"{row[0]}: {row[1]}" for row in rows)
     return Error(error.code, text, rows)

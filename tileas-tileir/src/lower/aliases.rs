@@ -118,6 +118,8 @@ impl Finder<'_> {
                 }
             }
             Opcode::Yield | Opcode::Continue | Opcode::Break => self.leave(op),
+            // Comes behind everything, whatever that touches.
+            Opcode::PrintTko => {}
             _ => {
                 let from = op.operands().iter().filter(|&&v| self.is_pointer(v));
                 let made = from.fold(0, |all, &v| all | self.behind[v]);

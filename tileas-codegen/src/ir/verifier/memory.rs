@@ -7,6 +7,8 @@ use crate::ir::layouts::{Layout, Swizzle};
 use crate::ir::opcodes::{Opcode, keys};
 use crate::ir::types::{Scalar, Space, TypeData};
 
+/// Alignment of what a bulk tensor copy writes in shared memory. Source: PTX ISA, cp.async.bulk.tensor.
+const TMA_ALIGN: i64 = 128;
 /// Most elements of a TMA box along one dimension, on any target: what the format of tensor maps has room for. What the
 /// target at hand has is checked where tiles are placed.
 const MAX_BOX_DIM: i64 = 256;
@@ -335,6 +337,17 @@ impl Checker<'_> {
                     format_args!("expected 1 to {MAX_BOX_DIM} in box dimension {n}, but got {e}"),
                 );
             }
+        }
+        let slab = outer.iter().fold(span, |all, &e| all.saturating_mul(e));
+        if bytes > span && slab % TMA_ALIGN != 0 {
+            self.err(
+                op,
+                Code::E0217,
+                format_args!(
+                    "expected boxes of one span of a multiple of {TMA_ALIGN} bytes for swizzle {}, but got {slab}",
+                    swizzle.name()
+                ),
+            );
         }
         if bytes <= 0 || bytes % span != 0 {
             self.err(
