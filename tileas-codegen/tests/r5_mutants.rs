@@ -449,7 +449,9 @@ fn neighbours<'a>(f: &'a Function, m: &mut Mutants<'a>) {
             let uses = |o: Op| f.operands(o).iter().any(|v| f.results(x).contains(v));
             // A pair of channel ops comes up once, at its second op.
             let twice = x == b && [Acquire, Commit, Wait, Release, Inc].contains(&f.opcode(y));
-            if !twice && !f.opcode(y).is_terminator() && !contains(f, y, &uses) {
+            // The condition of an exit belongs to the end of its region.
+            let ends = f.opcode(y).is_terminator() || f.opcode(y) == Opcode::ExitIf;
+            if !twice && !ends && !contains(f, y, &uses) {
                 m.add(
                     "exchange neighbours",
                     format!("{x} {} and {y} {}", f.opcode(x).name(), f.opcode(y).name()),
