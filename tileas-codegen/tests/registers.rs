@@ -142,7 +142,8 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
         let a = assemble(&tool, &format!("{name}_reserve"), &limited(module, budget));
         (name.clone(), budget, a)
     });
-    // Kernels that the assembler gives a stack at that budget, reason unknown: direct accesses in two forms, by extent. Exactly these, so that the list
+    // Kernels that the assembler gives a stack at that budget, reason unknown: direct accesses in two forms, by extent; and one with calls,
+    // whose registers are the convention's. Exactly these, so that the list
     // cannot hide another one.
     const MORE: &[&str] = &[
         "execute/carried_from_memory",
@@ -150,6 +151,7 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
         "execute/fence_through_other_pipe",
         "execute/math_scalar",
         "execute/padding_16",
+        "execute/print_in_loop",
         "execute/read_inside_only",
         "execute/skew_arm_rings",
         "execute/skew_scalar_branch_carried",
