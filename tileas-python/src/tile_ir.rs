@@ -25,17 +25,10 @@ pub fn lower(bytes: &[u8], target: &str) -> Result<(ir::Module, Vec<Hints>, Vec<
     });
     // Of the hints for a kernel the package makes what it can itself, and says so.
     let warnings = lowered.warnings.iter().filter(|w| w.code != Code::W1642).map(|w| {
-        let place = w.source.first().map(|frame| format!(" {}:{}:", path(frame), frame.line));
+        let place = w.source.first().map(|frame| format!(" {}:{}:", frame.path(), frame.line));
         format!("{}:{} {}", w.code, place.unwrap_or_default(), w.message)
     });
     Ok((lowered.module, hints.collect(), warnings.collect()))
-}
-
-fn path(frame: &Frame) -> String {
-    match frame.directory.is_empty() || frame.file.starts_with('/') {
-        true => frame.file.clone(),
-        false => format!("{}/{}", frame.directory.trim_end_matches('/'), frame.file),
-    }
 }
 
 /// The errors as a `tileas.Error`: where there is a place in the program, that of the innermost call.
@@ -45,8 +38,8 @@ pub fn raise(py: Python<'_>, errors: &Errors) -> PyErr {
     let entry = |e: &Error| {
         let (at, calls) = e.source.split_first().unzip();
         let (file, line, column) =
-            at.map_or_else(Default::default, |f| (path(f), number(f.line), number(f.column)));
-        let call = |f: &Frame| format!("called from {}:{} in {}", path(f), f.line, f.function);
+            at.map_or_else(Default::default, |f| (f.path(), number(f.line), number(f.column)));
+        let call = |f: &Frame| format!("called from {}:{} in {}", f.path(), f.line, f.function);
         let notes = calls.unwrap_or_default().iter().map(call).collect();
         Entry { code: e.code.as_str(), message: e.message.clone(), notes, file, line, column }
     };

@@ -119,20 +119,23 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// The file with its directory.
+    pub fn path(&self) -> String {
+        match self.directory.is_empty() || self.file.starts_with('/') {
+            true => self.file.clone(),
+            false => format!("{}/{}", self.directory.trim_end_matches('/'), self.file),
+        }
+    }
+
     /// `file:line:column`, with the directory.
     pub fn place(&self) -> String {
-        let between = if self.directory.is_empty() || self.file.starts_with('/') { "" } else { "/" };
-        let directory = if between.is_empty() { "" } else { self.directory.trim_end_matches('/') };
-        format!("{directory}{between}{}:{}:{}", self.file, self.line, self.column)
+        format!("{}:{}:{}", self.path(), self.line, self.column)
     }
 }
 
 impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.directory.is_empty() && !self.file.starts_with('/') {
-            write!(f, "{}/", self.directory.trim_end_matches('/'))?;
-        }
-        write!(f, "{}:{}:{}", self.file, self.line, self.column)?;
+        f.write_str(&self.place())?;
         if !self.function.is_empty() {
             write!(f, " in {}", self.function)?;
         }

@@ -255,6 +255,12 @@ impl Opcode {
         matches!(self, Opcode::Gather | Opcode::Scatter | Opcode::AtomicRmw | Opcode::AtomicCas)
     }
 
+    /// Takes tiles out of registers, however they lie there: its results, if any, are scalars.
+    #[inline]
+    pub fn leaves_tiles(self) -> bool {
+        matches!(self, Opcode::Unsplat | Opcode::Print | Opcode::Assert)
+    }
+
     /// Updates memory atomically.
     #[inline]
     pub fn is_atomic(self) -> bool {

@@ -404,11 +404,7 @@ impl Chains {
                     info.general = true;
                 }
                 // Of single elements coordinates and masks are wanted where the elements are.
-                o if matches!(
-                    o,
-                    Opcode::Permute | Opcode::Cat | Opcode::Unsplat | Opcode::Print | Opcode::Assert
-                ) || o.is_sparse() =>
-                {
+                o if matches!(o, Opcode::Permute | Opcode::Cat) || o.leaves_tiles() || o.is_sparse() => {
                     info.mixed = true;
                     info.general = true;
                 }

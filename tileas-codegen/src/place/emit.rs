@@ -622,8 +622,7 @@ impl<'a> Placer<'a> {
                 }
             }
             if self.chains.of_op[op].is_some() {
-                let stays = matches!(self.func.opcode(op), Opcode::Unsplat | Opcode::Print | Opcode::Assert);
-                if !self.trial && !stays {
+                if !self.trial && !self.func.opcode(op).leaves_tiles() {
                     self.func.remove_op(op);
                 }
                 continue;

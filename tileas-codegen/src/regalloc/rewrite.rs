@@ -243,6 +243,7 @@ impl Rewriter<'_> {
 }
 
 /// The fence that orders a product onto registers behind what was done with them, if `at` is such a product: nothing touches them in between.
+/// Each product begins with one, so the nearest is its own.
 /// Source: PTX ISA, wgmma.fence.
 fn before_fence(func: &Function, at: Inst) -> Inst {
     let is_product = |inst: Inst| func.op(inst).form().mnemonic.starts_with("wgmma.mma_async");

@@ -155,7 +155,7 @@ impl Classes {
 pub fn is_register_op(func: &Function, op: Op) -> bool {
     let opcode = func.opcode(op);
     // All prints are of one agent, also those of scalars: they keep their order.
-    if matches!(opcode, Opcode::Unsplat | Opcode::Print | Opcode::Assert) {
+    if opcode.leaves_tiles() {
         return true;
     }
     if is_scalar_source(func, op) {

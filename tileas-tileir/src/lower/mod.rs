@@ -265,11 +265,7 @@ impl<'m> Lowering<'m, '_> {
         let frame = sources.iter().find(own).or(sources.first())?;
         let line = u32::try_from(frame.line).unwrap_or(0);
         let column = u32::try_from(frame.column).unwrap_or(0);
-        let file = match frame.directory.is_empty() || frame.file.starts_with('/') {
-            true => frame.file.clone(),
-            false => format!("{}/{}", frame.directory.trim_end_matches('/'), frame.file),
-        };
-        Some((file, line, column))
+        Some((frame.path(), line, column))
     }
 
     fn place(&mut self, op: OpRef<'m>) {

@@ -295,7 +295,8 @@ impl Checker<'_, '_> {
             for name in last.keys() {
                 let Name::Sum(v) = *name else { continue };
                 let n = self.first_of(v).and_then(|first| args.iter().position(|&arg| arg == first));
-                let stays = |n: usize| self.is_argument(func.region_yields(op, 0)[n], args[n], end);
+                let yields = func.region_yields(op, 0);
+                let stays = |n: usize| yields.get(n).is_some_and(|&y| self.is_argument(y, args[n], end));
                 if n.is_some_and(|n| !stays(n)) {
                     self.found.bad(Code::E0712, end, "registers are written that a product under way writes");
                 }

@@ -224,7 +224,7 @@ impl Placer<'_> {
         let Item { chain: c, block, .. } = item;
         let agent = self.plan.op_agent[op];
         let opcode = self.func.opcode(op);
-        if matches!(opcode, Opcode::Unsplat | Opcode::Print | Opcode::Assert) {
+        if opcode.leaves_tiles() {
             // Of one element, or however the tile lies. The op stays where it is: its result is no tile.
             for n in 0..self.func.operands(op).len() {
                 let v = self.get_in(self.func.operands(op)[n], c, block, None)?;
