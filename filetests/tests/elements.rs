@@ -5,6 +5,7 @@
 //! agent and as PTX; what does not must be what the table below says, with a code, a place, the op and the type.
 
 use tileas_codegen::error::Loc;
+use tileas_codegen::ir::Scalar;
 use tileas_codegen::{Code, Context, Errors, Settings, Stage};
 use tileas_filetests::execute::{Forms, RunCase, execute};
 
@@ -311,19 +312,123 @@ fn every_type_at_other_extents() {
     sweep(&rows.collect::<Vec<_>>(), &SHAPES[1..]);
 }
 
+/// Types of which a byte holds two.
+fn packed() -> Vec<&'static str> {
+    Scalar::ALL.iter().filter(|(s, _)| s.is_packed()).map(|&(_, name)| name).collect()
+}
+
+/// Conversions of packed types: `from`, `to`, the op.
+fn conversions(ty: &'static str) -> Vec<(&'static str, &'static str, &'static str)> {
+    let mut all = Vec::new();
+    if is_float(ty) {
+        for other in FLOATS.into_iter().chain(["e4m3", "e5m2"]) {
+            all.extend([(ty, other, "ftof"), (other, ty, "ftof")]);
+        }
+    } else {
+        for other in &INTS[1..] {
+            all.extend([(ty, *other, "exti"), (ty, *other, "exti <{unsigned}>"), (*other, ty, "trunci")]);
+        }
+        all.extend(FLOATS.into_iter().flat_map(|f| [(ty, f, "itof"), (ty, f, "itof <{unsigned}>")]));
+    }
+    all.extend(packed().into_iter().map(|other| (ty, other, "bitcast")));
+    all
+}
+
+/// Tensors of packed elements are bytes, of which a row has half as many.
 #[test]
-fn types_without_whole_bytes_are_neither_loaded_nor_stored() {
+fn packed_types_are_moved_and_converted() {
     let mut context = Context::new();
-    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
-    let ty = "e2m1";
-    let text = format!(
-        "kernel @k(%x: view<gmem, ?x?x{ty}>, %y: view<gmem, ?x?x{ty}>) {{\n  %t = tiled_load %x[0, 0] : tile<64x32x{ty}>\n  \
-         tiled_store %t, %y[0, 0]\n  return\n}}\n"
-    );
-    let module = context.parse(&text, &Settings::default()).expect("text");
-    let errors = context.compile(&module, &*isa, &Settings::default()).expect_err(ty);
-    let e = &errors[0];
-    assert!(e.code == Code::E0802 && e.location != Loc::NONE && e.message.contains(ty), "{e}");
+    let settings = Settings::default().with("verify-passes", "true").expect("a setting");
+    let (mut at, targets) = (0, ["sm_100a", "sm_90a"]);
+    for ty in packed() {
+        for (from, to, op) in conversions(ty) {
+            let (name, attrs) = op.split_once(' ').unwrap_or((op, ""));
+            let text = format!(
+                "kernel @k(%x: view<gmem, ?x?x{from}>, %o: view<gmem, ?x?x{to}>) {{\n  %b = program_id <{{axis = 0}}> : i32\n  %c = program_id <{{axis = 1}}> : i32\n  \
+                 %t = tiled_load %x[%b, %c] : tile<64x32x{from}>\n  %r = {name} %t {attrs} : tile<64x32x{to}>\n  tiled_store %r, %o[%b, %c]\n  return\n}}\n"
+            );
+            let tensor = |name: &str, of: &'static str, init: &str| {
+                let half = packed().contains(&of);
+                let (columns, dtype) = if half { (24, "i8") } else { (48, of) };
+                format!(
+                    "\"{name}\": {{\"shape\": [70, {columns}], \"dtype\": \"{dtype}\", \"init\": \"{init}\"}}"
+                )
+            };
+            let init = match from {
+                _ if packed().contains(&from) => "-128..128",
+                f if is_float(f) => "special",
+                _ => "ramp",
+            };
+            let case = format!(
+                "{{\"views\": {{{}, {}}}, \"scalars\": {{}}, \"seeds\": [1], \"grid\": [2, 2], \"tol\": \"exact\"}}",
+                tensor("x", from, init),
+                tensor("o", to, "zeros")
+            );
+            let isa = tileas_isa::isa_for_cpu(targets[at % 2]).expect("a processor");
+            at += 1;
+            let module = context.parse(&text, &settings).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            let run = context.run_to(Stage::Metadata, &module, &*isa, &settings);
+            let run = run.unwrap_or_else(|e| panic!("{e}\n{text}"));
+            let cases = [RunCase::parse(&case).expect("a case")];
+            let (ptx, metadata) = (run.text(Stage::Ptx), run.text(Stage::Metadata));
+            let materialized = run.kernels[0].materialized.as_ref().expect("the kernel has agents");
+            let forms = Forms { source: &module.functions[0], materialized, ptx: &ptx, metadata: &metadata };
+            execute(&forms, &cases).unwrap_or_else(|e| panic!("{e:#}\n{text}"));
+        }
+    }
+}
+
+fn refusal(text: &str, context: &mut Context) -> Errors {
+    let (isa, settings) = (tileas_isa::isa_for_cpu("sm_100a").expect("a processor"), Settings::default());
+    let module = context.parse(text, &settings).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    context.compile(&module, &*isa, &settings).err().unwrap_or_else(|| panic!("{text}"))
+}
+
+#[test]
+fn packed_types_do_not_compute() {
+    let mut context = Context::new();
+    for ty in packed() {
+        let ops = match is_float(ty) {
+            true => ["addf %t, %t", "negf %t", "exp %t", "cmpf %t, %t <{predicate = lt}>"],
+            false => ["addi %t, %t", "shli %t, %t", "negi %t", "cmpi %t, %t <{predicate = eq}>"],
+        };
+        let bodies = ops
+            .iter()
+            .map(|op| format!("%r = {op} : tile<64x32x{}>", if op.starts_with("cmp") { "i1" } else { ty }));
+        let more = [
+            format!("%r = reduce %t <{{mode = add, axis = 1}}> : tile<64x{ty}>"),
+            format!("%r = {} : tile<64x32x{ty}>", if is_float(ty) { "sqrt %t" } else { "ftoi %f" }),
+            format!("%r = gather %x[%i, %i] : tile<64x1x{ty}>"),
+            "print %t <{format = \"%d\"}>".to_owned(),
+        ];
+        for body in bodies.chain(more) {
+            let text = format!(
+                "kernel @k(%x: view<gmem, ?x?x{ty}>) {{\n  %t = tiled_load %x[0, 0] : tile<64x32x{ty}>\n  %f = constant 1.0 : tile<64x32xf32>\n  \
+                 %j = iota : tile<64xi32>\n  %i = reshape %j : tile<64x1xi32>\n  {body}\n  return\n}}\n"
+            );
+            let errors = refusal(&text, &mut context);
+            let e = &errors[0];
+            assert!(e.code == Code::E0202 && e.location != Loc::NONE && e.message.contains(ty), "{e}");
+            assert!(e.message.contains(if is_float(ty) { "ftof" } else { "exti" }), "{e}");
+        }
+        for (text, code) in [
+            (format!("kernel @k(%x: {ty}) {{ return }}"), Code::E0202),
+            (format!("kernel @k(%x: view<gmem, ?x33x{ty}>) {{ return }}"), Code::E0211),
+            (
+                format!(
+                    "kernel @k(%x: view<gmem, ?x?x{ty}>) {{ %t = tiled_load %x[0, 0] : tile<64x1x{ty}> return }}"
+                ),
+                Code::E0213,
+            ),
+            (
+                format!("kernel @k(%x: view<gmem, ?x?x{ty}>) {{ %t = tiled_load %x[0, 0] : {ty} return }}"),
+                Code::E0213,
+            ),
+        ] {
+            let errors = refusal(&text, &mut context);
+            assert!(errors[0].code == code, "{}", errors[0]);
+        }
+    }
 }
 
 /// Ops that are not element by element, as the body of a kernel on a tile `%t` of the type with the extents given, and what they are called.
@@ -422,9 +527,9 @@ fn has_rank(rank: usize, context: &mut Context) -> bool {
 
 /// The table of what computes on which type, as the tests above find it.
 fn table() -> String {
-    let types: Vec<&str> = INTS.into_iter().chain(FLOATS).chain(BARE).collect();
+    let types: Vec<&str> = INTS.into_iter().chain(FLOATS).chain(BARE).chain(packed()).collect();
     let mut text = String::from(
-        "# Types of elements\n\nWhat code is generated for, on the default target: `x`. Everything else is refused with a code, most of it `E0802` or `E0215`. \
+        "# Types of elements\n\nWhat code is generated for, on the default target: `x`. Everything else is refused with a code, most of it `E0202`, `E0802` or `E0215`. \
          Tiles have any rank from 0 to 5 but\nfor those of `dot`, which have 2. Written by a test that compiles each (`filetests/tests/elements.rs`; how each rounds: [ops.md](ops.md)).\n\n",
     );
     let mut row = |name: &str, has: &dyn Fn(&str) -> bool| {
@@ -443,7 +548,9 @@ fn table() -> String {
     for name in names {
         let of = |ty: &str| {
             let mut of = all.iter().filter(|r| r.op == name && r.from == ty).peekable();
-            of.peek().is_some() && of.any(|r| r.refused().is_none())
+            let mut packed = packed().into_iter().filter(|p| *p == ty).flat_map(conversions);
+            let converts = packed.any(|c| c.0 == ty && c.2.split(' ').next() == Some(name));
+            converts || of.peek().is_some() && of.any(|r| r.refused().is_none())
         };
         row(&format!("`{name}`"), &of);
     }

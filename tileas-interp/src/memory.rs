@@ -29,6 +29,16 @@ impl Buffer {
         Buffer { elem, len, bytes, written: FixedBitSet::with_capacity(len) }
     }
 
+    /// The same memory as bytes, of which those were written that hold a written element.
+    pub fn to_bytes(&self) -> Buffer {
+        let per_byte = (8 / width(self.elem)).max(1);
+        let mut bytes = Buffer::from_bytes(Scalar::I8, self.bytes.clone());
+        for i in self.written.ones() {
+            bytes.written.insert(i / per_byte);
+        }
+        bytes
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.len

@@ -4,12 +4,13 @@
 //! in program order, and on request the magnitudes that tolerances are relative to.
 
 use crate::{Arg, Buffer, Fault, InterpError, InterpResult, Limits, Memory, View, run_magnitudes, run_noted};
+use smallvec::SmallVec;
 use tileas_codegen::ir::{Function, Scalar};
 
 /// What a parameter is bound to.
 #[derive(Copy, Clone, Debug)]
 pub enum Bound<'a> {
-    /// A tensor.
+    /// A tensor; for a view of packed elements one of bytes, as for a launch.
     Tensor {
         /// The bytes from its first element on.
         bytes: &'a [u8],
@@ -24,7 +25,7 @@ pub enum Bound<'a> {
     Float(f64),
 }
 
-/// A run in program order.
+/// A run in program order. Packed elements are bytes here, as compiled kernels have them.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     /// The arguments, for further runs on copies of `before`.
@@ -56,7 +57,13 @@ pub fn arguments<'a>(
             (Some(Bound::Tensor { bytes, shape, strides }), Some(elem)) => {
                 let buffer = memory.add(Buffer::from_bytes(elem, bytes.to_vec()));
                 let numbers = |list: &[usize]| list.iter().map(|&n| n as i64).collect();
-                Arg::View(View { buffer, offset: 0, sizes: numbers(shape), strides: numbers(strides), elem })
+                let (mut sizes, mut strides): (SmallVec<_>, SmallVec<[i64; 4]>) =
+                    (numbers(shape), numbers(strides));
+                if elem.is_packed() {
+                    sizes.iter_mut().last().into_iter().for_each(|n| *n *= 2);
+                    strides.iter_mut().rev().skip(1).for_each(|n| *n *= 2);
+                }
+                Arg::View(View { buffer, offset: 0, sizes, strides, elem })
             }
             (Some(Bound::Int(i)), _) if float => Arg::Float(i as f64),
             (Some(Bound::Int(i)), _) => Arg::Int(i),
@@ -82,12 +89,25 @@ impl Oracle {
         limits: &Limits,
         scaled: bool,
     ) -> InterpResult<Oracle> {
-        let (before, args) = arguments(f, bound)?;
+        let (mut before, mut args) = arguments(f, bound)?;
         let mut after = before.clone();
         let decisions = run_noted(f, grid, &args, &mut after, limits)?;
         let mut magnitudes = scaled.then(|| before.clone());
         if let Some(m) = &mut magnitudes {
             run_magnitudes(f, grid, &args, m, limits, decisions)?;
+        }
+        let memories = magnitudes.iter_mut().chain([&mut before, &mut after]);
+        for b in memories.flat_map(|m| &mut m.buffers).filter(|b| b.elem().is_packed()) {
+            *b = b.to_bytes();
+        }
+        for arg in &mut args {
+            if let Arg::View(v) = arg
+                && v.elem.is_packed()
+            {
+                v.elem = Scalar::I8;
+                v.sizes.iter_mut().last().into_iter().for_each(|n| *n /= 2);
+                v.strides.iter_mut().rev().skip(1).for_each(|n| *n /= 2);
+            }
         }
         let written = |b: &Buffer| b.written().ones().map(|i| b.number(i).abs()).collect::<Vec<_>>();
         let largest = |b: &Buffer| written(b).into_iter().filter(|x| x.is_finite()).fold(0.0, f64::max);

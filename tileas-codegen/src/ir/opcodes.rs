@@ -261,6 +261,16 @@ impl Opcode {
         matches!(self, Opcode::Unsplat | Opcode::Print | Opcode::Assert)
     }
 
+    /// Takes elements of less than a byte: moves them, or makes other ones of them.
+    pub fn takes_packed(self) -> bool {
+        use Opcode as O;
+        let moves = matches!(self, O::Select | O::Exti | O::Trunci | O::Itof | O::Ftof | O::Bitcast);
+        let computes = self.has(Traits::ELEMENTWISE) && !moves;
+        let other =
+            matches!(self, O::Reduce | O::Combine | O::Scan | O::Iota | O::Dot | O::AsyncDot | O::WarpDot);
+        !(computes || other || self.is_sparse() || self.leaves_tiles())
+    }
+
     /// Updates memory atomically.
     #[inline]
     pub fn is_atomic(self) -> bool {

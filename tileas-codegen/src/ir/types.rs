@@ -72,6 +72,11 @@ impl Scalar {
         self.bits().div_ceil(8)
     }
 
+    /// Two elements in a byte of memory, the first in its low bits.
+    pub fn is_packed(self) -> bool {
+        self.bits() == 4
+    }
+
     /// Integer or index (including `i1`).
     pub fn is_int(self) -> bool {
         self <= Scalar::Index

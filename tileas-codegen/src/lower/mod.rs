@@ -17,6 +17,7 @@ mod element;
 mod frame;
 mod fuse;
 mod global;
+mod lanes;
 mod math;
 mod memory;
 mod metadata;

@@ -5,6 +5,7 @@
 //! Shape ops move no data: they select, for every register of the result, the register of the
 //! source that holds its element, and refuse layouts where lanes disagree. See [`LinearMap`].
 
+use super::lanes::Lanes;
 use super::{Lower, TileVal, Units, Val, fuse};
 use crate::error::{Code, CodegenResult};
 use crate::ir::layouts::{register_bits, register_map};
@@ -453,6 +454,11 @@ impl Lower<'_> {
         let ty = if in_f32(elem) { Scalar::F32 } else { elem };
         let single = |a: &(Input, Scalar)| matches!(a.0, Input::One(_));
         let splat = narrow.is_none() && inputs.iter().all(single) && n > 1;
+        if !splat && let Some(regs) = self.computed_in_units(op, elem, &inputs, n) {
+            self.vals[result] =
+                Val::Tile(TileVal { regs, splat: false, ty: tile_ty, elem, held: None, layout });
+            return Ok(());
+        }
         if let Some((_, registers)) = form {
             // A constant that all elements share is moved to a register once.
             for (x, _) in inputs.iter_mut().take(registers) {
@@ -537,6 +543,28 @@ impl Lower<'_> {
         }
         self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty: tile_ty, elem, held: None, layout });
         Ok(())
+    }
+
+    /// The units of an op on small integers that needs no elements by themselves; see [`super::lanes`].
+    fn computed_in_units(
+        &mut self,
+        op: Op,
+        elem: Scalar,
+        inputs: &[(Input, Scalar)],
+        n: usize,
+    ) -> Option<Units> {
+        let lanes = inputs.iter().map(|(x, s)| match x {
+            Input::Tile(t) if t.elem == elem && t.held.is_none() => Some(Lanes::Units(t.regs)),
+            Input::One(Operand::Imm(x)) if *s == elem => Some(Lanes::All(*x)),
+            _ => None,
+        });
+        if let [(Input::Tile(t), _)] = inputs
+            && t.held.is_none()
+        {
+            return self.converted(op, t.regs, (t.elem, elem), n);
+        }
+        let lanes: SmallVec<[Lanes; 3]> = lanes.collect::<Option<_>>()?;
+        self.lanes(op, elem, &lanes, super::units(elem, n))
     }
 
     /// Refuses to compute elements of types that have no arithmetic here.
@@ -728,6 +756,10 @@ impl Lower<'_> {
                 self.units.push(x);
             }
             self.units_from(start)
+        } else if per > 1 && index.len() >= per && t.held.is_none() {
+            let units: SmallVec<[Operand; 64]> =
+                index.chunks(per).map(|c| self.selected(&t, c, 4 / per as u32)).collect();
+            self.keep(units)
         } else {
             let e = self.elements(&t);
             let start = self.units.len();
@@ -739,6 +771,34 @@ impl Lower<'_> {
         };
         self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held, layout });
         Ok(())
+    }
+
+    /// A unit of elements from anywhere in a tile, of so many bytes each: one selection of bytes for each unit they come from but the first.
+    fn selected(&mut self, t: &TileVal, elements: &[u32], bytes: u32) -> Operand {
+        let mut sources: SmallVec<[u32; 4]> = SmallVec::new();
+        // By byte of the result: which source, and which byte of it.
+        let mut from: SmallVec<[(u32, u32); 4]> = SmallVec::new();
+        for &e in elements {
+            let (unit, first) = (e * bytes / 4, e * bytes % 4);
+            let n = sources.iter().position(|&s| s == unit).unwrap_or_else(|| {
+                sources.push(unit);
+                sources.len() - 1
+            });
+            from.extend((first..first + bytes).map(|b| (n as u32, b)));
+        }
+        let mut made = self.unit(t, sources[0] as usize);
+        for n in 1..sources.len().max(2) as u32 {
+            let other = sources.get(n as usize).map_or(made, |&s| self.unit(t, s as usize));
+            let pick = |(k, &(source, byte)): (usize, &(u32, u32))| match source {
+                _ if source == n => 4 + byte,
+                0 if n == 1 => byte,
+                // It is in its place, or not there yet.
+                _ => k as u32,
+            };
+            let selector = from.iter().enumerate().map(|x| pick(x) << (4 * x.0)).sum::<u32>();
+            made = self.b.prmt_b32(made, other, i64::from(selector)).into();
+        }
+        made
     }
 
     /// Two tiles as one: the registers of the first, then those of the second.
@@ -754,17 +814,23 @@ impl Lower<'_> {
         let &[lhs, rhs] = f.operands(op) else { return self.err(Code::E0803, op, "needs two sources") };
         let half = self.elements_per_thread(op, layout, dims)? / 2;
         let mut all: SmallVec<[Operand; 64]> = SmallVec::new();
+        let by_unit = packed(elem) && half.is_multiple_of(1 << packing(elem)) && half > 0;
         for v in [lhs, rhs] {
             let value = self.vals[v];
             let t = self.expand(op, &value)?;
+            if by_unit {
+                all.extend(t.regs.range().take(half >> packing(elem)).map(|i| self.units[i]));
+                continue;
+            }
             let e = self.elements(&t);
             all.extend(e.range().take(half).map(|i| self.units[i]));
         }
-        if all.len() != 2 * half || half == 0 {
+        let want = if by_unit { (2 * half) >> packing(elem) } else { 2 * half };
+        if all.len() != want || half == 0 {
             return self.unsupported(op, format!("puts no halves together in layout {layout}"));
         }
-        let elements = self.keep(all);
-        let (regs, ty) = (self.collect(elements, elem), f.value_type(result));
+        let (units, ty) = (self.keep(all), f.value_type(result));
+        let regs = if by_unit { units } else { self.collect(units, elem) };
         self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held: None, layout });
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! In: a verified kernel in value form. Out: the kernel that agents, placement and the scheduler see, in value form too,
 //! or nothing where there is nothing to do. The stages, in this order, which is part of the contract:
 //!
-//! 0. [`structure`]: loops and branches have one way in and one way out. It cannot be left out.
+//! 0. [`structure`]: loops and branches have one way in and one way out; [`packed`]: elements of 4 bits are bytes. Neither can be left out.
 //! 1. [`views`]: loads of parts of tiles become loads of these parts; views and descriptors that loops and branches merely
 //!    hand on are the ones they began with. So every access names the view that it goes to.
 //! 2. [`canonical`]: loops with a small constant number of iterations are written out ([`unroll`]), `dot` is the `async.dot` it wraps,
@@ -24,6 +24,7 @@ pub mod dead;
 pub mod fission;
 pub mod narrow;
 pub mod order;
+pub mod packed;
 pub mod precise;
 pub mod recompute;
 pub mod shared;

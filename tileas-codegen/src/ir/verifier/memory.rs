@@ -283,7 +283,7 @@ impl Checker<'_> {
                 format_args!("expected a view of 1 to {MAX_TMA_RANK} dimensions, but got {}", dims.len()),
             );
         }
-        if elem.bits() < 8 || *elem == Scalar::UE8M0 {
+        if matches!(elem, Scalar::I1 | Scalar::UE8M0) {
             let have = elem.name();
             self.err(
                 op,
@@ -313,7 +313,7 @@ impl Checker<'_> {
         }
         let Some(swizzle) = func.attr_name(op, keys::SWIZZLE).and_then(Swizzle::from_name) else { return };
         self.box_extents(op, &extents, *elem, swizzle);
-        if func.attr_name(op, keys::OOB) == Some("nan") && elem.is_int() {
+        if func.attr_name(op, keys::OOB) == Some("nan") && (elem.is_int() || elem.is_packed()) {
             let have = elem.name();
             self.err(
                 op,
@@ -328,7 +328,7 @@ impl Checker<'_> {
     fn box_extents(&mut self, op: Op, extents: &[i64], elem: Scalar, swizzle: Swizzle) {
         let Some((&inner, outer)) = extents.split_last() else { return };
         let span = i64::from(swizzle.span());
-        let bytes = inner.saturating_mul(i64::from(elem.bytes()));
+        let bytes = inner.saturating_mul(elem.bits().into()) / 8;
         for (n, &e) in outer.iter().enumerate() {
             if !(1..=MAX_BOX_DIM).contains(&e) {
                 self.err(

@@ -139,6 +139,14 @@ pub fn verify(func: &Function) -> Result<Verified<'_>, Errors> {
     Ok(Verified(func))
 }
 
+/// Whether rows of half bytes may end at whole ones.
+fn may_be_whole(dims: &[Dim]) -> bool {
+    match dims.last() {
+        Some(Dim::Static(n)) => n.is_multiple_of(2),
+        last => last.is_some(),
+    }
+}
+
 struct Checker<'f> {
     func: &'f Function,
     limits: &'f Limits,
@@ -185,6 +193,12 @@ impl<'f> Checker<'f> {
         for &p in func.block_params(b) {
             self.visible.insert(p);
             self.value_type(p, None, loc);
+            let passed = parent.is_none() && self.data(p).as_scalar().is_some_and(Scalar::is_packed);
+            if passed {
+                let (shown, have) = (self.show(p), self.data(p));
+                let text = format!("{shown}: expected a parameter of whole bytes, but got {have}");
+                self.errors.push(CodegenError::new(Code::E0202, loc, text));
+            }
         }
         for (n, op) in func.block_ops(b).enumerate() {
             if n == self.limits.max_region_ops {
@@ -440,6 +454,9 @@ impl<'f> Checker<'f> {
                 if let Some(text) = memory::placement_fault(dims, *elem, *space, *layout, part) {
                     report(Code::E0222, format!("{text}, got {data}"));
                 }
+            }
+            TypeData::View { dims, elem, .. } if elem.is_packed() && !may_be_whole(dims) => {
+                report(Code::E0211, format!("expected rows of whole bytes, got {data}"));
             }
             TypeData::View { dims, .. } if dims.contains(&Dim::Static(0)) => {
                 report(Code::E0211, format!("all dimensions must be positive constants, got {data}"));

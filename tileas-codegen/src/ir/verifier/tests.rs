@@ -368,7 +368,8 @@ fn tma_boxes() {
         &[("E0217", "1 to 256 in box dimension 0, but got 512")],
     );
     expect(&one(&[8, 4], Scalar::F16, keys::NONE), &[("E0217", "a multiple of 16 bytes")]);
-    expect(&one(&[8, 64], Scalar::E2M1, keys::B32), &[("E0217", "whole bytes")]);
+    expect(&one(&[8, 64], Scalar::I1, keys::B32), &[("E0217", "whole bytes")]);
+    expect(&one(&[8, 64], Scalar::E2M1, keys::B32), &[]);
     expect(&one(&[8], Scalar::F16, keys::B32), &[("E0217", "a box of 2 dimensions, but got 1")]);
     let have = faults(|b| {
         let t6 = b.view_type(&[Dim::Dynamic; 6], Scalar::I32);

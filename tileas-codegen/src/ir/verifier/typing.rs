@@ -27,6 +27,7 @@ impl Checker<'_> {
             Rule::Dot => self.dot(op),
             Rule::None | Rule::Custom => {}
         }
+        self.packed(op);
         match self.func.opcode(op) {
             Opcode::Constant => self.constant(op),
             Opcode::Assume => self.assume(op),
@@ -63,6 +64,32 @@ impl Checker<'_> {
             Opcode::WarpDot => self.warp_dot(op),
             o if o.def().attrs.iter().any(|a| a.key == keys::FTZ) => self.only_f32(op),
             _ => {}
+        }
+    }
+
+    /// Elements of less than a byte are moved and converted, and in memory begin with a byte.
+    fn packed(&mut self, op: Op) {
+        let (func, opcode) = (self.func, self.func.opcode(op));
+        let mut all = func.operands(op).iter().chain(func.results(op)).copied();
+        let Some(v) = all.find(|&v| self.data(v).elem().is_some_and(Scalar::is_packed)) else { return };
+        let have = self.data(v);
+        if !opcode.takes_packed() {
+            let hint = if have.elem().is_some_and(Scalar::is_int) { "exti" } else { "ftof" };
+            self.err(
+                op,
+                Code::E0202,
+                format_args!(
+                    "expected elements of whole bytes (`{hint}` makes some), but {} is {have}",
+                    self.show(v)
+                ),
+            );
+        } else if opcode.has(Traits::READS_GLOBAL) || opcode.has(Traits::WRITES_GLOBAL) {
+            let even = |v: &Value| self.data(*v).dims().is_some_and(|d| d.last().is_some_and(|n| n % 2 == 0));
+            let tile = func.result(op).or_else(|| func.named_operand(op, "value"));
+            if let Some(tile) = tile.filter(|v| !even(v)) {
+                let have = self.data(tile);
+                self.err(op, Code::E0213, format_args!("expected rows of whole bytes, but got {have}"));
+            }
         }
     }
 
