@@ -26,7 +26,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// All scalar types with their names.
+    /// All scalar types with their names, in the order of the type.
     pub const ALL: &'static [(Scalar, &'static str)] = &[
         (Scalar::I1, "i1"),
         (Scalar::I8, "i8"),

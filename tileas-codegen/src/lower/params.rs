@@ -242,9 +242,10 @@ fn elem(s: Scalar) -> Elem {
         Scalar::F64 => Elem::F64,
         Scalar::E4M3 => Elem::E4m3,
         Scalar::E5M2 => Elem::E5m2,
-        Scalar::E2M1 => Elem::E2m1,
         Scalar::UE8M0 => Elem::Ue8m0,
         Scalar::TF32 => Elem::Tf32,
+        // What is packed is bytes by now.
+        _ => Elem::I8,
     }
 }
 

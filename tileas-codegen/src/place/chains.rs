@@ -159,7 +159,7 @@ pub fn tma_storable(func: &Function, op: Op, columns: u32, isa: &dyn TargetIsa, 
         && func.results(op).is_empty()
         && func.is_weak(op)
         && *view_elem == elem
-        && !matches!(elem, Scalar::I1 | Scalar::E2M1)
+        && elem != Scalar::I1
         // Rows in shared memory are written in units of 32 bits.
         && elem.bits() <= 32
         && dims.len() >= 2

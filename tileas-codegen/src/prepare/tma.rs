@@ -146,7 +146,7 @@ fn legal(func: &Function, op: Op, isa: &dyn TargetIsa, written: &EntitySet<Value
         && *view_elem == elem
         && view_dims.len() == dims.len()
         && dims.len() <= limits.tma_rank_max as usize
-        && !matches!(elem, Scalar::I1 | Scalar::E2M1)
+        && elem != Scalar::I1
         && outer.iter().all(|&n| n <= limits.tma_box_max)
         && row_bytes >= limits.tma_align
         && row_bytes.is_multiple_of(span.max(16))
