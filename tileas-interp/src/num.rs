@@ -226,10 +226,11 @@ pub fn erf(x: f64) -> f64 {
 pub fn wrap(s: Scalar, v: i64) -> i64 {
     match s {
         Scalar::I1 => v & 1,
-        Scalar::I8 => i64::from(v as i8),
-        Scalar::I16 => i64::from(v as i16),
-        Scalar::I32 => i64::from(v as i32),
-        _ => v,
+        Scalar::Index => v,
+        s => {
+            let unused = 64 - s.bits();
+            v << unused >> unused
+        }
     }
 }
 
