@@ -9,6 +9,7 @@ use std::fmt;
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub enum Scalar {
     I1,
+    I4,
     I8,
     I16,
     I32,
@@ -29,6 +30,7 @@ impl Scalar {
     /// All scalar types with their names, in the order of the type.
     pub const ALL: &'static [(Scalar, &'static str)] = &[
         (Scalar::I1, "i1"),
+        (Scalar::I4, "i4"),
         (Scalar::I8, "i8"),
         (Scalar::I16, "i16"),
         (Scalar::I32, "i32"),
@@ -59,7 +61,7 @@ impl Scalar {
     pub fn bits(self) -> u32 {
         match self {
             Scalar::I1 => 1,
-            Scalar::E2M1 => 4,
+            Scalar::I4 | Scalar::E2M1 => 4,
             Scalar::I8 | Scalar::E4M3 | Scalar::E5M2 | Scalar::UE8M0 => 8,
             Scalar::I16 | Scalar::F16 | Scalar::BF16 => 16,
             Scalar::I32 | Scalar::Index | Scalar::F32 | Scalar::TF32 => 32,
