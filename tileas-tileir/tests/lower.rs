@@ -66,11 +66,19 @@ fn files_become_kernels_with_the_same_names_and_parameters() {
 fn what_is_not_supported_has_a_code() {
     let line = |start: &str| lines(GOOD).find(|l| l.starts_with(start)).unwrap_or_else(|| panic!("{start}"));
     assert_eq!(refused(line("alloca"))[0].code, Code::E1641);
-    assert_eq!(refused("trunci overflow=none | source:8xi32 | 8xi4")[0].code, Code::E1642);
     let acquire =
         "load_ptr_tko memory_semantics=acquire memory_scope=device | source:8xptr<f32> | 8xf32,token";
     assert_eq!(refused(acquire)[0].code, Code::E1643);
     assert_eq!(lowered(line("gdc_launch")).expect("lowered").warnings[0].code, Code::W1641);
+}
+
+#[test]
+fn elements_of_4_bits_are_what_they_are_here() {
+    let text = |line: &str| print_module(&lowered(line).unwrap_or_else(|e| panic!("{line}: {e}")).module);
+    assert!(text("trunci overflow=none | source:8xi32 | 8xi4").contains(": tile<8xi4>"));
+    assert!(text("unpack | source:8xi8 | 16xi4").contains(": tile<16xi4>"));
+    assert!(text("unpack | source:8xi8 | 16xf4E2M1FN").contains("bitcast"));
+    assert!(text("pack | source:16xf4E2M1FN | 8xi8").contains("ori"));
 }
 
 /// A second tile begins an operation of its own; lengths say nothing.

@@ -174,9 +174,9 @@ pub(crate) fn scalar_of(num: Num) -> Option<Scalar> {
         Num::F8E4M3FN => Scalar::E4M3,
         Num::F8E5M2 => Scalar::E5M2,
         Num::F8E8M0FNU => Scalar::UE8M0,
-        // Held in a type that has all its numbers; none is in memory.
-        Num::F4E2M1FN => Scalar::BF16,
-        Num::I4 | Num::F8E5M3FNU => return None,
+        Num::F4E2M1FN => Scalar::E2M1,
+        Num::I4 => Scalar::I4,
+        Num::F8E5M3FNU => return None,
     })
 }
 

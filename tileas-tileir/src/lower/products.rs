@@ -161,7 +161,13 @@ impl<'m> Lowering<'m, '_> {
             false => x,
         };
         let (a, b) = (fixed(self, a, false), fixed(self, b, true));
-        let sum = if elem.is_float() { Scalar::F32 } else { Scalar::I32 };
+        // An accumulator of f16 is one here as well, where the operands allow it.
+        let narrow = elem == Scalar::F16 && matches!(from, Scalar::F16 | Scalar::E4M3 | Scalar::E5M2);
+        let sum = match elem {
+            Scalar::F16 if narrow => elem,
+            _ if elem.is_float() => Scalar::F32,
+            _ => Scalar::I32,
+        };
         let acc = self.converted(acc, sum);
         let ty = self.b.func().value_type(acc);
         let mut made = self.b.op(Ir::Dot).operand(a.value).operand(b.value).operand(acc);

@@ -4,7 +4,7 @@ use super::{Done, Known, Lowering, Shape, elementwise, scalar_of};
 use crate::entities::{Constant, Region};
 use crate::error::{Code, Error};
 use crate::module::OpRef;
-use crate::types::{Elem, Num};
+use crate::types::Elem;
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 use tileas_codegen::ir;
@@ -312,8 +312,8 @@ impl<'m> Lowering<'m, '_> {
         };
         let n = self.func.ty(result).tile().map_or(1, |(_, s)| s.first().copied().unwrap_or(1)) as u32;
         let x = self.as_tile(x);
-        if num == Num::F4E2M1FN && !packs {
-            let v = self.nibbles(x, n);
+        if let Some(elem) = scalar_of(num).filter(|s| s.is_packed()) {
+            let v = if packs { self.packed(x, n) } else { self.unpacked(x, n, elem) };
             self.set(op, v);
             return Ok(());
         }
@@ -388,61 +388,53 @@ impl<'m> Lowering<'m, '_> {
         self.b.op(Ir::Exti).operand(x).unit(keys::UNSIGNED).results(&[ty]).finish_one()
     }
 
-    /// Floats of 4 bits, two to a byte, in bf16, which has them all: sign, two bits of exponent, one of significand.
-    fn nibbles(&mut self, x: ir::Value, n: u32) -> ir::Value {
-        let cube = [n / 2, 2];
-        let x = self.zero_extended(x, Scalar::I32);
-        let x = self.reshaped(x, &[n / 2, 1]);
-        let x = self.spread(x, &cube);
-        let ty = self.b.tile_type(&[2], Scalar::I32);
-        let shifts = self.b.op(Ir::Iota).results(&[ty]).finish_one();
-        let cube_ty = self.b.tile_type(&cube, Scalar::I32);
-        let number = |this: &mut Self, n| {
-            let n = this.integer(n, Scalar::I32);
-            this.splat(n, &cube)
+    /// Elements of 4 bits as bytes, of which each has two.
+    fn packed(&mut self, x: ir::Value, n: u32) -> ir::Value {
+        let elem = self.b.func().value_data(x).elem();
+        let ty = self.b.tile_type(&[2 * n], Scalar::I4);
+        let x = match elem {
+            Some(Scalar::I4) => x,
+            _ => self.b.op(Ir::Bitcast).operand(x).results(&[ty]).finish_one(),
         };
-        let shifts = self.reshaped(shifts, &[1, 2]);
-        let shifts = self.spread(shifts, &cube);
-        let of = |this: &mut Self, code, a, b| {
-            this.b.op(code).operand(a).operand(b).results(&[cube_ty]).finish_one()
-        };
-        let four = number(self, 4);
-        let shifts = of(self, Ir::Muli, shifts, four);
-        let x = of(self, Ir::Shri, x, shifts);
-        let (eight, seven, six, twelve) =
-            (number(self, 8), number(self, 7), number(self, 6), number(self, 12));
-        let sign = of(self, Ir::Andi, x, eight);
-        let sign = of(self, Ir::Shli, sign, twelve);
-        let low = of(self, Ir::Andi, x, seven);
-        // Exponent and significand in place, the exponent with the other bias; 1 is a half, 0 is 0.
-        let bias = number(self, 126 << 7);
-        let placed = of(self, Ir::Shli, low, six);
-        let placed = of(self, Ir::Addi, placed, bias);
-        let (one, two, half, zero) =
-            (number(self, 1), number(self, 2), number(self, 0x3f00), number(self, 0));
-        let truth = self.b.tile_type(&cube, Scalar::I1);
-        let less = self.b.func().intern_symbol("lt");
-        let below = |this: &mut Self, a, b| {
-            this.b
-                .op(Ir::Cmpi)
-                .operand(a)
-                .operand(b)
-                .name(keys::PREDICATE, less)
-                .results(&[truth])
-                .finish_one()
-        };
-        let choose = |this: &mut Self, c, a, b| {
-            this.b.op(Ir::Select).operand(c).operand(a).operand(b).results(&[cube_ty]).finish_one()
-        };
-        let small = below(self, low, two);
-        let none = below(self, low, one);
-        let tiny = choose(self, none, zero, half);
-        let bits = choose(self, small, tiny, placed);
-        let bits = of(self, Ir::Ori, bits, sign);
-        let bits = self.resized(bits, Scalar::I16);
-        let ty = self.b.tile_type(&cube, Scalar::BF16);
-        let v = self.b.op(Ir::Bitcast).operand(bits).results(&[ty]).finish_one();
-        self.reshaped(v, &[n])
+        let x = self.zero_extended(x, Scalar::I8);
+        let x = self.reshaped(x, &[n, 2]);
+        let half = self.b.tile_type(&[n, 1], Scalar::I8);
+        let [low, high] = [0, 1].map(|at| {
+            let part = self.b.op(Ir::ExtractSlice).operand(x);
+            let part = part.ints(keys::OFFSETS, &[0, at]).ints(keys::SIZES, &[n.into(), 1]);
+            part.results(&[half]).finish_one()
+        });
+        let (four, ty) = (self.bytes_of(4, n), self.b.tile_type(&[n], Scalar::I8));
+        let (low, high) = (self.reshaped(low, &[n]), self.reshaped(high, &[n]));
+        let high = self.b.op(Ir::Shli).operand(high).operand(four).results(&[ty]).finish_one();
+        self.b.op(Ir::Ori).operand(low).operand(high).results(&[ty]).finish_one()
+    }
+
+    /// The elements of 4 bits that bytes hold.
+    fn unpacked(&mut self, x: ir::Value, n: u32, elem: Scalar) -> ir::Value {
+        let bytes = n / 2;
+        let (mask, four, ty) =
+            (self.bytes_of(15, bytes), self.bytes_of(4, bytes), self.b.tile_type(&[bytes], Scalar::I8));
+        let low = self.b.op(Ir::Andi).operand(x).operand(mask).results(&[ty]).finish_one();
+        let high = self.b.op(Ir::Shri).operand(x).operand(four).unit(keys::UNSIGNED);
+        let high = high.results(&[ty]).finish_one();
+        let (low, high) = (self.reshaped(low, &[bytes, 1]), self.reshaped(high, &[bytes, 1]));
+        let pairs = self.b.tile_type(&[bytes, 2], Scalar::I8);
+        let both = self.b.op(Ir::Cat).operand(low).operand(high).int(keys::AXIS, 1);
+        let both = both.results(&[pairs]).finish_one();
+        let all = self.reshaped(both, &[n]);
+        let (bits, ty) = (self.b.tile_type(&[n], Scalar::I4), self.b.tile_type(&[n], elem));
+        let all = self.b.op(Ir::Trunci).operand(all).results(&[bits]).finish_one();
+        match elem {
+            Scalar::I4 => all,
+            _ => self.b.op(Ir::Bitcast).operand(all).results(&[ty]).finish_one(),
+        }
+    }
+
+    /// A byte, `n` times.
+    fn bytes_of(&mut self, x: i64, n: u32) -> ir::Value {
+        let x = self.integer(x, Scalar::I8);
+        self.splat(x, &[n])
     }
 
     // ---- reductions and scans

@@ -71,8 +71,7 @@ impl<'m> Lowering<'m, '_> {
     pub(super) fn tensor_view(&mut self, op: OpRef<'m>) -> Done {
         let Some(result) = op.result(0) else { return Ok(()) };
         let TypeData::TensorView { elem, shape, strides, .. } = self.func.ty(result) else { return Ok(()) };
-        let Some(elem) = scalar_of(*elem).filter(|_| elem.bits() >= 8 || *elem == crate::types::Num::I1)
-        else {
+        let Some(elem) = scalar_of(*elem) else {
             return Err(op.error(Code::E1642, format!("a tensor of {elem} is not supported")));
         };
         let base = self.pointer(op, op.operand(Seg::Base))?;
@@ -96,12 +95,13 @@ impl<'m> Lowering<'m, '_> {
         };
         let (extents, mut steps) = (numbers(self, shape, Seg::Shape)?, numbers(self, strides, Seg::Strides)?);
         let divisor = |this: &Self, v: &ir::Value| this.divisors.get(v).copied().unwrap_or(1);
-        let bytes = u64::from(elem.bytes());
+        let bits = if elem.is_packed() { 4 } else { 8 * u64::from(elem.bytes()) };
+        let whole = |elements: u64| (elements * bits).is_multiple_of(8 * ALIGN);
         let units = || (0..shape.len()).rev().filter(|&d| strides[d] == Some(1));
         let unit = units().find(|&d| shape[d] != Some(1)).or_else(|| units().next());
         // How far apart the elements of a dimension of one are nobody knows, whatever is assumed of it.
         for d in (0..shape.len()).filter(|&d| shape[d] == Some(1) && unit != Some(d)) {
-            steps[d] = self.integer((ALIGN / bytes) as i64, Scalar::I32);
+            steps[d] = self.integer((8 * ALIGN / bits) as i64, Scalar::I32);
         }
         let mut tensor = Tensor {
             base,
@@ -117,9 +117,8 @@ impl<'m> Lowering<'m, '_> {
             tensor.order.retain(|d| *d != unit);
             let outer = tensor.order.clone();
             tensor.order.push(unit);
-            tensor.aligned =
-                outer.iter().all(|&d| (divisor(self, &tensor.strides[d]) * bytes).is_multiple_of(ALIGN));
-            tensor.whole_rows = (divisor(self, &tensor.extents[unit]) * bytes).is_multiple_of(ALIGN);
+            tensor.aligned = outer.iter().all(|&d| whole(divisor(self, &tensor.strides[d])));
+            tensor.whole_rows = whole(divisor(self, &tensor.extents[unit]));
             let dims: SmallVec<[Dim; 4]> = tensor
                 .order
                 .iter()

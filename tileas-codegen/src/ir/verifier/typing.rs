@@ -727,7 +727,8 @@ impl Checker<'_> {
             self.err(op, Code::E0215, format_args!("expected B of {ea} as A, but got {eb}"));
         }
         let want = if ea == Scalar::I8 { Scalar::I32 } else { Scalar::F32 };
-        if ec != want {
+        let narrow = ec == Scalar::F16 && (eight(ea) || ea == Scalar::F16);
+        if ec != want && !narrow {
             let (have, want) = (ec.name(), want.name());
             self.err(op, Code::E0215, format_args!("expected an accumulator of {want}, but got {have}"));
         }
