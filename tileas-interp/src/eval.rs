@@ -91,6 +91,9 @@ pub fn pure(f: &Function, op: Op, args: &[Val], program: &Program) -> InterpResu
             },
             _ => return err(f, op, Fault::Unsupported, "takes a view"),
         },
+        O::TileOrder => {
+            tile_order(f, op, [int(f, op, arg(0)?)?, int(f, op, arg(1)?)?, int(f, op, arg(2)?)?])?
+        }
         O::Assume => assumed(f, op, arg(0)?)?,
         O::MayAlias => arg(0)?.clone(),
         O::Offset => match (arg(0)?, arg(1)?) {
@@ -527,6 +530,49 @@ impl Number {
             Number::Int(i) => i,
             Number::Float(x) => x as i64,
         }
+    }
+}
+
+/// The tile at a place of an order, by counting through the order.
+fn tile_order(f: &Function, op: Op, [index, rows, columns]: [i64; 3]) -> InterpResult<Val> {
+    if !(0..rows.saturating_mul(columns)).contains(&index) {
+        return err(f, op, Fault::Value, format!("place {index} of {rows} x {columns} tiles"));
+    }
+    let (name, n) =
+        f.attr_call(op, keys::ORDER).map_or(("rows", 1), |(n, l)| (n, l.first().copied().unwrap_or(1)));
+    if name == "rows" {
+        return Ok(Val::Int(index));
+    }
+    let mut left = index;
+    let band = left / (n * columns);
+    left -= band * n * columns;
+    let height = n.min(rows - band * n);
+    let side = if name == "grouped" { columns } else { n };
+    let square = left / (height * side);
+    left -= square * height * side;
+    let width = side.min(columns - square * side);
+    let along = |x: i64, y: i64| match name == "hilbert" && height == n && width == n {
+        true => steps(n, x, y),
+        false => x * height + y,
+    };
+    let cells = (0..width).flat_map(|x| (0..height).map(move |y| (x, y)));
+    match cells.into_iter().find(|&(x, y)| along(x, y) == left) {
+        Some((x, y)) => Ok(Val::Int((band * n + y) * columns + square * side + x)),
+        None => err(f, op, Fault::Value, "a place that no tile has"),
+    }
+}
+
+/// Steps on Hilbert's curve to a cell of a square of side `n`, quarter by quarter.
+fn steps(n: i64, x: i64, y: i64) -> i64 {
+    if n == 1 {
+        return 0;
+    }
+    let (half, quarter) = (n / 2, n * n / 4);
+    match (x < half, y < half) {
+        (true, true) => steps(half, y, x),
+        (true, false) => quarter + steps(half, x, y - half),
+        (false, false) => 2 * quarter + steps(half, x - half, y - half),
+        (false, true) => 3 * quarter + steps(half, half - 1 - y, n - 1 - x),
     }
 }
 

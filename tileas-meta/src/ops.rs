@@ -311,6 +311,15 @@ pub const OPS: &[OpRow] = &[
         ..BASE
     },
     OpRow {
+        name: "tile_order",
+        operands: &[one("index", Ty::Int), one("rows", Ty::Int), one("columns", Ty::Int)],
+        attrs: &[need("order", Call(&["rows", "grouped", "hilbert"]))],
+        traits: &[Pure, Uniform],
+        rule: Rule::Same,
+        doc: "Which tile of a result of `rows` × `columns` tiles comes at place `index` (from 0 to `rows` · `columns` - 1): its row-major number, `row · columns + column`. CTAs with neighbouring indices run at about the same time, and what they both read is read once from memory. `rows`: row by row, the index itself. `grouped(n)`: bands of n rows (the last may have fewer), each column by column. `hilbert(n)`, n a power of two up to 64: bands of n rows in squares of n × n, each along Hilbert's curve from its first column to its last; what is left at the edges column by column. `rows` · `columns` · n must fit the type.",
+        ..BASE
+    },
+    OpRow {
         name: "assume",
         operands: &[one("source", Ty::IntOrPtr)],
         attrs: &[may("div_by", Int), may("min", Int), may("max", Int)],

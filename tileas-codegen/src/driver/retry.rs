@@ -12,7 +12,7 @@ use crate::ddg::refine::Family;
 use crate::error::{Code, CodegenError, Errors, Loc};
 use crate::ir::Function;
 use crate::pass::Step;
-use crate::prepare::{PrepareOptions, packed::unpack, prepare, structure::structure};
+use crate::prepare::{PrepareOptions, legalize, prepare};
 use crate::ptx::FunctionInfo;
 use crate::schedule::SchedulerChoice;
 
@@ -81,13 +81,11 @@ impl Context {
             boxes: job.does(Step::Boxes),
             ..all
         };
-        let structured = structure(func, &mut self.prepare.spare)?;
-        let func = structured.as_ref().unwrap_or(func);
-        let unpacked = unpack(func, &mut self.prepare.spare);
-        if let Some(unpacked) = &unpacked {
-            verify_pass(unpacked, settings, "packed")?;
+        let legal = legalize(func, &mut self.prepare.spare)?;
+        if let Some(legal) = &legal {
+            verify_pass(legal, settings, "legalize")?;
         }
-        let func = unpacked.as_ref().unwrap_or(func);
+        let func = legal.as_ref().unwrap_or(func);
         let (mut options, before) = (asked, warnings.len());
         loop {
             let prepared = prepare(func, isa, &options, &mut self.prepare);

@@ -3,7 +3,7 @@
 //! In: a verified kernel in value form. Out: the kernel that agents, placement and the scheduler see, in value form too,
 //! or nothing where there is nothing to do. The stages, in this order, which is part of the contract:
 //!
-//! 0. [`structure`]: loops and branches have one way in and one way out; [`packed`]: elements of 4 bits are bytes. Neither can be left out.
+//! 0. [`structure`]: loops and branches have one way in and one way out; [`packed`]: elements of 4 bits are bytes; [`tile_order`]: orders of tiles are arithmetic. None can be left out ([`legalize`]).
 //! 1. [`views`]: loads of parts of tiles become loads of these parts; views and descriptors that loops and branches merely
 //!    hand on are the ones they began with. So every access names the view that it goes to.
 //! 2. [`canonical`]: loops with a small constant number of iterations are written out ([`unroll`]), `dot` is the `async.dot` it wraps,
@@ -32,11 +32,13 @@ pub mod split;
 pub mod structure;
 pub mod sums;
 pub mod swap;
+pub mod tile_order;
 pub mod tma;
 pub mod unroll;
 pub mod views;
 pub mod warp;
 
+use crate::error::CodegenResult;
 use crate::ir::{Function, ORIGIN, Op, Opcode, Type, Value, ValueDef};
 use crate::isa::TargetIsa;
 use cranelift_entity::packed_option::PackedOption;
@@ -93,6 +95,20 @@ pub struct PrepareScratch {
     live: dead::Live,
     /// A function that is no longer needed.
     pub(crate) spare: Option<Function>,
+}
+
+/// What later stages know of the ops and types of a kernel, stage 0; `None`: it has no others. `spare` is a function that is no longer needed.
+///
+/// # Errors
+/// Those of [`structure::structure`].
+pub fn legalize(func: &Function, spare: &mut Option<Function>) -> CodegenResult<Option<Function>> {
+    let mut made = structure::structure(func, spare)?;
+    for step in [packed::unpack, tile_order::write_out] {
+        if let Some(next) = step(made.as_ref().unwrap_or(func), spare) {
+            *spare = made.replace(next).or(spare.take());
+        }
+    }
+    Ok(made)
 }
 
 /// Prepares a kernel.

@@ -44,6 +44,7 @@ impl Checker<'_> {
                 }
             }
             Opcode::ProgramId | Opcode::NumPrograms => self.axis_below(op, 3),
+            Opcode::TileOrder => self.tile_order(op),
             Opcode::Dim => {
                 if let Some(rank) = self.view_rank(op, 0) {
                     self.axis_below(op, rank);
@@ -272,6 +273,24 @@ impl Checker<'_> {
         for (segment, want, what) in [(1, rank, "extents"), (2, rank - 1, "strides")] {
             let have = self.func.segment(op, segment).len();
             self.same_count(op, Code::E0216, what, have, want);
+        }
+    }
+
+    fn tile_order(&mut self, op: Op) {
+        if let Some(have) = self.result_data(op).and_then(TypeData::elem).filter(|s| s.bits() < 32) {
+            self.err(op, Code::E0202, format_args!("expected i32, i64 or index, but got {}", have.name()));
+        }
+        let Some((name, list)) = self.func.attr_call(op, keys::ORDER) else { return };
+        let (fits, want) = match (name, list.as_slice()) {
+            ("rows", []) => (true, ""),
+            ("rows", _) => (false, "`rows` without a number"),
+            ("grouped", &[n]) if (1..=1 << 16).contains(&n) => (true, ""),
+            ("grouped", _) => (false, "`grouped(n)` with n from 1 to 65536"),
+            (_, &[n @ 2..=64]) if n & (n - 1) == 0 => (true, ""),
+            _ => (false, "`hilbert(n)` with n a power of two from 2 to 64"),
+        };
+        if !fits {
+            self.err(op, Code::E0205, format_args!("expected {want}"));
         }
     }
 
