@@ -204,6 +204,7 @@ fn rows() -> Vec<Row> {
         rows.push(Row::new("divi", " <{rounding = positive_inf, unsigned}>", 2, ty, ty));
         rows.push(Row::new("negi", "", 1, ty, ty));
         rows.push(Row::new("absi", "", 1, ty, ty));
+        rows.push(Row::new("popci", "", 1, ty, ty));
         rows.push(Row::new("select", "", 2, ty, ty));
         for attrs in [" <{predicate = eq}>", " <{predicate = lt}>", " <{predicate = lt, unsigned}>"] {
             rows.push(Row::new("cmpi", attrs, 2, ty, "i1"));

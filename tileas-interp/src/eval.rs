@@ -615,6 +615,7 @@ impl Element<'_> {
             O::Xori => a ^ b,
             O::Negi => a.wrapping_neg(),
             O::Absi => a.wrapping_abs(),
+            O::Popci => ua.count_ones().into(),
             O::Mulhii => ((u128::from(ua) * u128::from(ub)) >> bits) as i64,
             O::Bitcast => {
                 let pattern = if s.is_float() { num::encode_float(s, fa) } else { ua };

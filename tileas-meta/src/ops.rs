@@ -439,6 +439,7 @@ pub const OPS: &[OpRow] = &[
         attrs: OVERFLOW,
         ..unary("negi", Ty::IntNum, "IntAlu", "Two's complement negation; `overflow` as in `addi`.")
     },
+    unary("popci", Ty::IntNum, "IntAlu", "Number of bits that are 1."),
     unary(
         "absi",
         Ty::IntNum,

@@ -215,6 +215,16 @@ impl Lower<'_> {
                 let a = self.b.as_reg(if wide { RegTy::B64 } else { RegTy::B32 }, a);
                 if wide { self.b.abs_s64(a) } else { self.b.abs_s32(a) }
             }
+            O::Popci if ta == Scalar::I1 => return Ok(a),
+            O::Popci if wide => {
+                let a = self.b.as_reg(RegTy::B64, a);
+                let n = self.b.popc_b64(a);
+                self.b.cvt_u64_u32(n)
+            }
+            O::Popci => {
+                let bits = self.b.fold_and(a, (1_i64 << ta.bits()) - 1);
+                self.b.popc_b32(bits)
+            }
             O::Mulhii if wide => {
                 let a = self.b.as_reg(RegTy::B64, a);
                 self.b.mul_hi_u64(a, b)
