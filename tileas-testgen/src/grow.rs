@@ -124,6 +124,12 @@ struct Gen<'a, 'b> {
     inner: usize,
 }
 
+/// Whether a tile can be stored: what is packed in rows of whole bytes.
+fn storable(t: &Ty) -> bool {
+    let whole = |d: &[u32], e: Elem| !e.is_packed() || d.last().is_some_and(|n| n % 2 == 0);
+    matches!(t, Ty::Tile(d, e) if d.len() <= 3 && *e != Elem::I1 && whole(d, *e))
+}
+
 /// Draws a kernel.
 pub fn kernel(u: &mut Unstructured<'_>) -> Kernel {
     let exact = !u.ratio(1, 5).unwrap_or(false);
@@ -378,7 +384,8 @@ impl Gen<'_, '_> {
 
     fn any_load(&mut self) -> bool {
         let shape = self.shape();
-        let rare = self.one(&[Elem::I64, Elem::E4m3, Elem::E5m2, Elem::F64]);
+        let rare = self.one(&[Elem::I64, Elem::E4m3, Elem::E5m2, Elem::F64, Elem::I4, Elem::E2m1]);
+        let rare = if rare.is_packed() && shape.last() == Some(&1) { Elem::I8 } else { rare };
         let elem = self.one(&[
             rare,
             Elem::F16,
@@ -406,13 +413,16 @@ impl Gen<'_, '_> {
             extents.push((d * times - less) as usize);
         }
         let mut strides = vec![1; shape.len()];
-        let unit = 16 / elem.bytes();
+        let unit = if elem.is_packed() { 32 } else { 16 / elem.bytes() };
         // What TMA may store to has rows of whole units.
         if let ([_, .., last], [.., columns]) = (&mut extents[..], shape)
             && written
             && *columns as usize >= unit
         {
             *last = (*last / unit * unit).max(unit);
+        }
+        if let (Some(last), true) = (extents.last_mut(), elem.is_packed()) {
+            *last = last.next_multiple_of(2);
         }
         for n in (0..shape.len() - 1).rev() {
             let dense = extents[n + 1] * strides[n + 1];
@@ -426,6 +436,10 @@ impl Gen<'_, '_> {
         let dims = extents.iter().map(|&n| fixed.then_some(n as u32)).collect();
         let id = self.value(Ty::View(dims, elem), num);
         let init = if elem.is_float() && !read { "nan" } else { "ints" };
+        if elem.is_packed() {
+            extents.iter_mut().last().into_iter().for_each(|n| *n /= 2);
+            strides.iter_mut().rev().skip(1).for_each(|n| *n /= 2);
+        }
         self.k.params.push((id, Given::View(extents, strides, init)));
         self.views.push(View {
             id,
@@ -510,7 +524,12 @@ impl Gen<'_, '_> {
         } else {
             // Some are written later: then they hold more than small numbers.
             let written = self.chance(40);
-            let num = if written { Num { mag: 64.0, lsb: -2, det: true } } else { Num::whole(2.0) };
+            let num = match elem {
+                Elem::I4 => Num::whole(8.0),
+                Elem::E2m1 => Num { mag: 6.0, lsb: -1, det: true },
+                _ if written => Num { mag: 64.0, lsb: -2, det: true },
+                _ => Num::whole(2.0),
+            };
             self.view(
                 elem,
                 shape,
@@ -541,7 +560,7 @@ impl Gen<'_, '_> {
     }
 
     fn any_store(&mut self) -> bool {
-        let fit = |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, e) if d.len() <= 3 && *e != Elem::I1);
+        let fit = |t: &Ty, _: &Info| storable(t);
         let fresh = |t: &Ty, i: &Info| fit(t, i) && !i.used;
         let picked = if self.chance(60) { self.pick(fresh) } else { None };
         let Some(id) = picked.or_else(|| self.pick(fit)) else { return false };
@@ -556,7 +575,7 @@ impl Gen<'_, '_> {
             Ty::Scalar(_) => true,
             _ => false,
         };
-        let Some(id) = self.pick(|t, _| small(t)) else { return false };
+        let Some(id) = self.pick(|t, _| small(t) && !t.elem().is_packed()) else { return false };
         let (ty, elem) = (self.ty(id), self.ty(id).elem());
         let is_float = elem.is_float() || elem.is_tiny();
         let effect = |text: String| Form::Plain { text, effect: true };
@@ -839,8 +858,7 @@ impl Gen<'_, '_> {
 
     /// Stores single elements, no two to one place.
     fn scatter(&mut self) -> bool {
-        let fit =
-            |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, e) if (1..=3).contains(&d.len()) && *e != Elem::I1);
+        let fit = |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, e) if (1..=3).contains(&d.len()) && *e != Elem::I1 && !e.is_packed());
         let Some(x) = self.pick(fit) else { return false };
         let ((shape, elem), num) = (self.tile(x), self.num(x));
         let suits = |v: &View| {
@@ -1023,7 +1041,7 @@ impl Gen<'_, '_> {
     /// A constant of a type.
     fn constant(&mut self, ty: &Ty) -> Id {
         let x: f64 = self.one(&[0.0, 0.0, 1.0, 2.0, -3.0, 0.5]);
-        let (text, num) = if ty.elem().is_float() || ty.elem().is_tiny() {
+        let (text, num) = if ty.elem().is_float() || ty.elem().is_tiny() && ty.elem() != Elem::I4 {
             (format!("{x:?}"), Num { mag: x.abs(), lsb: -1, det: true })
         } else {
             (format!("{}", x as i64), Num::whole(x.abs()))
@@ -1327,6 +1345,15 @@ impl Gen<'_, '_> {
         let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(..))) else { return false };
         let ((shape, elem), num) = (self.tile(x), self.num(x));
         let (op, to, num) = match elem {
+            Elem::I4 => {
+                let to = self.one(&[Elem::I8, Elem::I16, Elem::I32, Elem::F16, Elem::F32, Elem::Bf16]);
+                (if to.is_float() { "itof" } else { "exti" }, to, num)
+            }
+            Elem::E2m1 => ("ftof", self.one(&[Elem::F16, Elem::F32, Elem::Bf16]), num),
+            Elem::F32 | Elem::F16 | Elem::Bf16 if num.det && self.chance(5) => {
+                ("ftof", Elem::E2m1, Num { mag: 6.0, lsb: -1, det: true })
+            }
+            Elem::I8 | Elem::I16 | Elem::I32 if self.chance(8) => ("trunci", Elem::I4, Num::whole(8.0)),
             Elem::F32 if self.chance(12) && num.det => ("ftoi", Elem::I32, Num { lsb: 0, ..num }),
             // Few bits: numbers that differ a little would differ much.
             Elem::F32 if self.chance(15) && num.det => {
@@ -1536,7 +1563,8 @@ impl Gen<'_, '_> {
             6 => ("ori", 2e9),
             _ if self.chance(20) => {
                 let mag = if ty.elem() == Elem::I16 { 32768.0 } else { a.mag };
-                self.emit("absi {}", &[Use::Val(x)], ty, Num::whole(mag));
+                let (op, mag) = self.one(&[("absi", mag), ("popci", 64.0)]);
+                self.emit(&format!("{op} {{}}"), &[Use::Val(x)], ty, Num::whole(mag));
                 return true;
             }
             _ => ("xori", 2e9),
@@ -1626,8 +1654,7 @@ impl Gen<'_, '_> {
         let unused: Vec<Id> = self.scopes.last().expect("a scope").clone();
         let mut stores = 0;
         for id in unused.into_iter().rev() {
-            let fit = matches!(&self.k.types[id], Ty::Tile(d, e) if d.len() <= 3 && *e != Elem::I1);
-            if fit && !self.info[id].used && stores < 3 && self.chance(percent) {
+            if storable(&self.k.types[id]) && !self.info[id].used && stores < 3 && self.chance(percent) {
                 self.store(id);
                 stores += 1;
             }

@@ -14,6 +14,10 @@ pub type Id = usize;
 pub enum Elem {
     /// `i1`.
     I1,
+    /// `i4`.
+    I4,
+    /// `e2m1`.
+    E2m1,
     /// `i8`.
     I8,
     /// `i16`.
@@ -41,6 +45,8 @@ impl Elem {
     pub fn name(self) -> &'static str {
         match self {
             Elem::I1 => "i1",
+            Elem::I4 => "i4",
+            Elem::E2m1 => "e2m1",
             Elem::I8 => "i8",
             Elem::I16 => "i16",
             Elem::I32 => "i32",
@@ -54,19 +60,29 @@ impl Elem {
         }
     }
 
-    /// Bytes in memory.
+    /// Bytes in memory; half of one counts as one.
     pub fn bytes(self) -> usize {
         match self {
-            Elem::I1 | Elem::I8 | Elem::E4m3 | Elem::E5m2 => 1,
+            Elem::I1 | Elem::I4 | Elem::E2m1 | Elem::I8 | Elem::E4m3 | Elem::E5m2 => 1,
             Elem::I16 | Elem::F16 | Elem::Bf16 => 2,
             Elem::I32 | Elem::F32 => 4,
             Elem::I64 | Elem::F64 => 8,
         }
     }
 
-    /// Whether it is a floating-point format of one byte: there is no arithmetic in it.
+    /// Whether there is no arithmetic in it: a floating-point format of one byte, or what a byte holds two of.
     pub fn is_tiny(self) -> bool {
-        matches!(self, Elem::E4m3 | Elem::E5m2)
+        matches!(self, Elem::E4m3 | Elem::E5m2) || self.is_packed()
+    }
+
+    /// Whether a byte holds two.
+    pub fn is_packed(self) -> bool {
+        matches!(self, Elem::I4 | Elem::E2m1)
+    }
+
+    /// The name of what the host passes: bytes for what is packed.
+    pub fn host_name(self) -> &'static str {
+        if self.is_packed() { "i8" } else { self.name() }
     }
 
     /// Whether it is a floating-point format that is computed in.
@@ -399,7 +415,7 @@ impl Kernel {
             match given {
                 Given::View(shape, strides, init) => views.push(format!(
                     "\"{name}\": {{\"shape\": {shape:?}, \"dtype\": \"{}\", \"strides\": {strides:?}, \"init\": \"{init}\"}}",
-                    self.types[*id].elem().name()
+                    self.types[*id].elem().host_name()
                 )),
                 Given::Scalar(x) => scalars.push(format!("\"{name}\": {x}")),
             }
@@ -423,7 +439,7 @@ impl Kernel {
                     let list = |l: &[usize], by: &str| {
                         l.iter().map(ToString::to_string).collect::<Vec<_>>().join(by)
                     };
-                    let dtype = self.types[*id].elem().name();
+                    let dtype = self.types[*id].elem().host_name();
                     write!(out, "--arg {name}={}x{dtype}/{}:{init} ", list(shape, "x"), list(strides, ","))
                 }
                 Given::Scalar(x) => write!(out, "--arg {name}={x} "),
