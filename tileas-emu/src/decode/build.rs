@@ -279,6 +279,7 @@ impl<'a> Build<'a> {
                     self.preads.push(p);
                     Ok(PredSrc::Reg(p, false))
                 }
+                None if let Some(p) = self.regs.special_pred(n) => Ok(PredSrc::Reg(p, false)),
                 _ => Err(self.error("P013", format!("`{n}` is not a declared predicate"))),
             },
             _ => Err(self.error("P012", "a predicate is expected")),

@@ -82,7 +82,7 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Result<Kernel> {
         Arg::map(g.store),
     ];
     let launch =
-        Launch { kernel: None, grid: [ctas, 1, 1], block: [threads, 1, 1], dynamic_smem: SHARED, args };
+        Launch { grid: [ctas, 1, 1], block: [threads, 1, 1], dynamic_smem: SHARED, args, ..Launch::default() };
     Ok(Kernel { text: g.text, launch, memory, buffers: vec![out, sums, target] })
 }
 
