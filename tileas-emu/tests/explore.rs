@@ -26,7 +26,8 @@ fn search(body: &str, warps: u32, detectors: Detectors) -> Result<(Explored, Vec
     let x = put(&mut mem, &F32, 8, 32, |i| i as f32 + 1.0);
     let y = put(&mut mem, &F32, 8, 32, |_| 0.0);
     let args = vec![Arg::u64(mem.address(x.id)), Arg::u64(mem.address(y.id))];
-    let l = Launch { grid: [1, 1, 1], block: [32 * warps, 1, 1], dynamic_smem: 4096, args, ..Launch::default() };
+    let l =
+        Launch { grid: [1, 1, 1], block: [32 * warps, 1, 1], dynamic_smem: 4096, args, ..Launch::default() };
     let o = RunOptions { detectors, ..all(Mode::Fast) };
     let mut seen: Vec<(f32, u32)> = Vec::new();
     let r = explore(&p, &l, &mem, &o, Limits::default(), &mut |m| {

@@ -340,7 +340,8 @@ fn barriers_reduce() {
             let x = put(&mut mem, &F32, 2, 32, |i| i as f32);
             let y = put(&mut mem, &F32, 2, 32, |_| 0.0);
             let args = vec![Arg::u64(mem.address(x.id)), Arg::u64(mem.address(y.id))];
-            let l = Launch { grid: [1, 1, 1], block: [64, 1, 1], dynamic_smem: 64, args, ..Launch::default() };
+            let l =
+                Launch { grid: [1, 1, 1], block: [64, 1, 1], dynamic_smem: 64, args, ..Launch::default() };
             Machine::run(&p, &l, &mut mem, &all(Mode::Random(seed)), &mut NoTrace)
                 .unwrap_or_else(|e| panic!("{e}"));
             assert!(mem.bytes(y.id).chunks_exact(4).all(|w| w == want.to_le_bytes()), "{op}");

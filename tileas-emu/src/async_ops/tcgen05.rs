@@ -479,7 +479,10 @@ pub const ROWS: &[Row] = &[
         "tcgen05.cp.cta_group::1.{128x256b,4x256b,128x128b,64x128b,32x128b}.{warpx2::02_13,warpx2::01_23,warpx4}?",
         cp,
     ),
-    row("tcgen05.commit.cta_group::1.mbarrier::arrive::one.{shared::cluster}?.multicast::cluster?.b64", commit),
+    row(
+        "tcgen05.commit.cta_group::1.mbarrier::arrive::one.{shared::cluster}?.multicast::cluster?.b64",
+        commit,
+    ),
     row("tcgen05.alloc.cta_group::1.sync.aligned.{shared::cta}?.b32", alloc),
     row("tcgen05.dealloc.cta_group::1.sync.aligned.b32", dealloc),
     row("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned", relinquish),

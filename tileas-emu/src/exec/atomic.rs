@@ -180,7 +180,6 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
             } else {
                 cx.generic(cx.w.address(a, l))
             };
-            cx.release_to(at, l, release, scope)?;
             let whole = n * parts as u32;
             if let Loc::Global(g) = at
                 && !g.is_multiple_of(whole.into())
@@ -217,6 +216,7 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
                 }
             }
             cx.note(l, at, whole);
+            cx.release_to(at, l, release, scope)?;
             cx.acquire_from(at, acquire, scope)?;
         }
         Ok(Flow::Yield)

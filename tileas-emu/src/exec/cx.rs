@@ -335,7 +335,8 @@ impl<'a> Cx<'a> {
     pub fn shared_address(&self, a: Addr, lane: usize) -> X<u32> {
         let v = self.cluster_address(a, lane)?;
         if rank_of(v).is_some() {
-            let what = format!("{v:#x} is in the shared memory of another CTA, the instruction takes the CTA's own");
+            let what =
+                format!("{v:#x} is in the shared memory of another CTA, the instruction takes the CTA's own");
             return Err(Trap::new("bounds", what));
         }
         Ok(v)
@@ -345,8 +346,8 @@ impl<'a> Cx<'a> {
     pub fn cluster_address(&self, a: Addr, lane: usize) -> X<u32> {
         let v = self.w.address(a, lane);
         let v = if v >> 32 == SHARED_WINDOW >> 32 { v - SHARED_WINDOW } else { v };
-        let v = u32::try_from(v)
-            .map_err(|_| Trap::new("bounds", format!("{v:#x} is not a shared address")))?;
+        let v =
+            u32::try_from(v).map_err(|_| Trap::new("bounds", format!("{v:#x} is not a shared address")))?;
         Ok(self.plain(v))
     }
 

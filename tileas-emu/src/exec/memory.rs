@@ -348,10 +348,11 @@ fn st(b: &mut Build<'_>) -> R<Exec> {
                 }
             }
             let at = cx.place(want, a, l)?;
+            cx.store(at, &buffer[..n as usize * v], l, atomic)?;
+            // Who reads this knows of this store too.
             if atomic {
                 cx.release_to(at, l, release, scope)?;
             }
-            cx.store(at, &buffer[..n as usize * v], l, atomic)?;
             cx.note(l, at, n * v as u32);
             if tainted {
                 // Each register for itself: a vector may have values in some of its parts only.

@@ -245,7 +245,9 @@ impl<'a> Core<'a> {
                     Special::NClusterId(k) => self.env.grid[usize::from(k)] / c3[usize::from(k)],
                     Special::ClusterCtaid(k) => in_cluster(usize::from(k)),
                     Special::ClusterNctaid(k) => c3[usize::from(k)],
-                    Special::ClusterCtaRank => in_cluster(0) + c3[0] * (in_cluster(1) + c3[1] * in_cluster(2)),
+                    Special::ClusterCtaRank => {
+                        in_cluster(0) + c3[0] * (in_cluster(1) + c3[1] * in_cluster(2))
+                    }
                     Special::ClusterNctaRank => c3.iter().product(),
                     Special::Clock => 1,
                 }

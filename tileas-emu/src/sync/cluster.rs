@@ -102,10 +102,7 @@ fn arrive(b: &mut Build<'_>) -> R<Exec> {
                 let know = cx.know();
                 let fence = know.fence_out[Scope::Cluster as usize].as_deref();
                 let mut r = fence.cloned().unwrap_or_default();
-                r.join(&Released {
-                    own: View { i: know.i.clone(), ..View::default() },
-                    foreign: Vec::new(),
-                });
+                r.join(&Released { own: View { i: know.i.clone(), ..View::default() }, foreign: Vec::new() });
                 r
             }
         };

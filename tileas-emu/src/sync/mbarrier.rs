@@ -408,13 +408,7 @@ fn arrive(b: &mut Build<'_>) -> R<Exec> {
 }
 
 /// Whether the arrivals of some lanes end a phase of a barrier at which further lanes arrive.
-fn ends_between(
-    cx: &mut Cx<'_>,
-    m: u32,
-    a: Addr,
-    own: bool,
-    counts: Option<crate::decode::Col>,
-) -> X<bool> {
+fn ends_between(cx: &mut Cx<'_>, m: u32, a: Addr, own: bool, counts: Option<crate::decode::Col>) -> X<bool> {
     let (mut at, mut left) = (None, 0i64);
     for l in lanes(m) {
         let address = cx.mbarrier_address(a, l, own)?;

@@ -81,8 +81,13 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Result<Kernel> {
         Arg::map(g.load),
         Arg::map(g.store),
     ];
-    let launch =
-        Launch { grid: [ctas, 1, 1], block: [threads, 1, 1], dynamic_smem: SHARED, args, ..Launch::default() };
+    let launch = Launch {
+        grid: [ctas, 1, 1],
+        block: [threads, 1, 1],
+        dynamic_smem: SHARED,
+        args,
+        ..Launch::default()
+    };
     Ok(Kernel { text: g.text, launch, memory, buffers: vec![out, sums, target] })
 }
 
