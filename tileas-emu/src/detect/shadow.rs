@@ -154,7 +154,9 @@ impl Shadow {
             let many = c.read.cta != 0 && c.read.agent == MANY;
             let reads = if many { &self.sets[c.read.clock as usize] } else { std::slice::from_ref(&c.read) };
             let read = reads.iter().find(|e| late(e)).map(|e| (i, *e, false));
-            read.or_else(|| late(&c.write).then_some((i, c.write, true)))
+            // Reads since the last write: an atomic one has seen an atomic write, whatever it has acquired.
+            let seen = c.write.atomic && reads.iter().any(|e| e.cta == own && e.atomic);
+            read.or_else(|| (late(&c.write) && !seen).then_some((i, c.write, true)))
         })
     }
 
