@@ -1,19 +1,29 @@
 //! Clusters: right kernels give one result under all timings, and each damage is found by the detector that is meant to.
 
 mod common;
+#[path = "common/clusters.rs"]
+mod kernels;
 
 use common::*;
+use kernels::*;
 use tileas_emu::*;
 
-const KERNELS: &str = include_str!("data/clusters_sm90a.ptx");
-const COMMIT: &str = include_str!("data/clusters_sm100a.ptx");
-
-/// The entry of a name, as a module.
-fn entry(file: &str, name: &str) -> String {
-    let head = &file[file.find(".version").unwrap()..file.find(".visible").unwrap()];
-    let from = file.find(&format!(".visible .entry {name}(")).unwrap_or_else(|| panic!("no kernel {name}"));
-    let body = &file[from..];
-    format!("{head}{}", &body[..body.find("\n}\n").unwrap() + 3])
+/// Runs a kernel; the code of the first fault, `result` or `none`, and the fault.
+fn outcome(text: &str, name: &str, o: &RunOptions) -> (&'static str, String) {
+    let p = match Program::parse(text) {
+        Ok(p) => p,
+        Err(e) => return ("parse", e[0].to_string()),
+    };
+    let mut case = Case::new(name);
+    let o = RunOptions { max_steps: 100_000, ..*o };
+    match Machine::run(&p, &case.launch, &mut case.memory, &o, &mut NoTrace) {
+        Err(f) => (f.code, f.to_string()),
+        Ok(r) if r.ctas != case.launch.grid[0] => ("result", format!("{} CTAs", r.ctas)),
+        Ok(_) => match case.right(&case.memory) {
+            Ok(()) => ("none", String::new()),
+            Err(e) => ("result", e),
+        },
+    }
 }
 
 fn modes() -> Vec<RunOptions> {
@@ -25,59 +35,10 @@ fn modes() -> Vec<RunOptions> {
     v
 }
 
-/// Grid, words of the result, and what is to be in them, of a kernel on 256 words.
-fn plan(name: &str) -> (u32, Vec<u32>) {
-    let x = |i: usize| word(i);
-    let each = |f: &dyn Fn(usize, usize) -> u32, ctas: usize| {
-        (0..ctas * 32).map(|i| f(i / 32, i % 32)).collect::<Vec<u32>>()
-    };
-    match name {
-        "ring" => (4, each(&|_, l| (0..ROWS).fold(0u32, |s, i| s.wrapping_add(x(i * 32 + l))), 4)),
-        "reduce" => (8, each(&|c, l| (0..4).fold(0u32, |s, i| s.wrapping_add(x((c * 4 + i) * 32 + l))), 2)),
-        "send" => (4, each(&|c, l| x((c ^ 1) * 32 + l) + 2 * l as u32 + 5, 4)),
-        "copy" => (4, each(&|c, l| x((c ^ 1) * 32 + l), 4)),
-        "count" => (4, (0..2).flat_map(|c| [(0..64).map(|i| x(c * 64 + i)).sum(), 64]).collect()),
-        "flag" => (4, (0..2).map(x).collect()),
-        "commit" => (4, Vec::new()),
-        _ => panic!("{name}"),
-    }
-}
-
-const ROWS: usize = 7;
-
-fn word(i: usize) -> u32 {
-    (i as u32).wrapping_mul(2_654_435_761) >> 12
-}
-
-/// Runs a kernel; the code of the first fault, `result` or `none`, and the fault.
-fn outcome(text: &str, name: &str, o: &RunOptions) -> (&'static str, String) {
-    let p = match Program::parse(text) {
-        Ok(p) => p,
-        Err(e) => return ("parse", e[0].to_string()),
-    };
-    let (ctas, want) = plan(name);
-    let mut mem = Memory::new();
-    let x = mem.alloc((0..256).flat_map(|i| word(i).to_le_bytes()).collect());
-    let y = mem.alloc(vec![0xEE; 4 * want.len()]);
-    let args = vec![Arg::u64(mem.address(x)), Arg::u64(mem.address(y)), Arg::u32(ROWS as u32)];
-    let block = [if name == "ring" { 64 } else { 32 }, 1, 1];
-    let l = Launch { grid: [ctas, 1, 1], block, args, ..Launch::default() };
-    let o = &RunOptions { max_steps: 100_000, ..*o };
-    match Machine::run(&p, &l, &mut mem, o, &mut NoTrace) {
-        Err(f) => (f.code, f.to_string()),
-        Ok(r) if r.ctas != ctas => ("result", format!("{} CTAs", r.ctas)),
-        Ok(_) => {
-            let got: Vec<u32> =
-                mem.bytes(y).chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect();
-            if got == want { ("none", String::new()) } else { ("result", format!("{got:?}")) }
-        }
-    }
-}
-
 #[test]
 fn right_kernels() {
-    for name in ["ring", "reduce", "send", "copy", "count", "flag", "commit"] {
-        let text = entry(if name == "commit" { COMMIT } else { KERNELS }, name);
+    for name in NAMES {
+        let text = entry(name);
         for o in modes() {
             let (code, text) = outcome(&text, name, &o);
             assert_eq!(code, "none", "{name} {o:?}: {text}");
@@ -120,7 +81,7 @@ fn pairs() {
 
 #[test]
 fn special_registers_and_shapes() {
-    let p = Program::parse(&entry(KERNELS, "places")).unwrap_or_else(|e| panic!("{}", e[0]));
+    let p = Program::parse(&entry("places")).unwrap_or_else(|e| panic!("{}", e[0]));
     for cluster in [None, Some([1, 1, 1]), Some([2, 1, 1]), Some([2, 2, 2]), Some([4, 2, 2]), Some([1, 4, 1])]
     {
         let grid = [4, 4, 2];
@@ -142,15 +103,14 @@ fn special_registers_and_shapes() {
             want.extend([r[0] + c[0] * (r[1] + c[1] * r[2]), c.iter().product()]);
             want.extend([u32::from(cluster.is_some()); 2]);
         }
-        let got: Vec<u32> =
-            mem.bytes(y).chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect();
+        let got = words(mem.bytes(y));
         assert_eq!(got, want, "{cluster:?}");
     }
 }
 
 #[test]
 fn launches_that_are_refused() {
-    let places = entry(KERNELS, "places");
+    let places = entry("places");
     let required = places.replace(".reqntid", ".reqnctapercluster 2, 1, 1\n.reqntid");
     let explicit = places.replace(".reqntid", ".explicitcluster\n.reqntid");
     let most = places.replace(".reqntid", ".maxclusterrank 4\n.reqntid");
@@ -457,7 +417,7 @@ const ALSO_RIGHT: &[Damage] = &[
 ];
 
 fn damaged(kernel: &str, old: &str, new: &str) -> String {
-    let text = entry(if kernel == "commit" { COMMIT } else { KERNELS }, kernel);
+    let text = entry(kernel);
     assert!(text.contains(old), "text of the damage not found: {old}");
     // A comment names its line.
     if [READY, EARLY, "parts are there", "zeros are there", "nobody counts any more"].contains(&old) {

@@ -57,6 +57,8 @@ pub struct Load {
     pub id: u64,
     /// Its identity for the detectors.
     pub ticket: Ticket,
+    /// The CTA (number plus one) that issued it.
+    pub from: u32,
     /// What it does.
     pub order: Order,
     /// Where it was issued.
@@ -290,7 +292,8 @@ impl Cta {
         let (mbar, bytes) = order.signal;
         self.log(Lane::Load, load.site.line, "load complete", mbar.into());
         self.signals(mbar, load.site)?;
-        let done = self.transact(mbar, -i64::from(bytes), Some(&release));
+        let far = !is_async && load.from != self.det.cta;
+        let done = self.transact(mbar, -i64::from(bytes), &release, far);
         self.det.load_done(load.ticket.agent);
         done
     }

@@ -104,7 +104,7 @@ impl Cx<'_> {
         };
         cta.check_published(mbar, &ticket)?;
         let id = cta.op_id();
-        cta.loads.push(Load { id, ticket, order, site });
+        cta.loads.push(Load { id, ticket, from, order, site });
         self.log("load issued", mbar.into());
         Ok(())
     }

@@ -2,8 +2,9 @@
 //!
 //! A phase completes when no arrival and no transaction byte is pending. A release of every arrival
 //! and completion is collected and handed to the waiters of that phase; those of threads of other CTAs
-//! of the cluster only where the arrival and the wait are for the cluster. Asynchronous operations
-//! signal where their data goes: a wait for the CTA is enough for them, wherever they were issued.
+//! of the cluster only where the arrival and the wait are for the cluster, and those of their `st.async` and `red.async`
+//! where the wait is. Copies and commits signal where their data goes: a wait for the CTA is enough for them, wherever
+//! they were issued.
 //! Detected: more arrivals than the count, transaction bytes beyond the expected ones, use before
 //! init, ordinary access of the bytes, and waiters that could miss a phase: when a phase completes,
 //! every wait for the phase before must be ordered before that completion, else a slower waiter
@@ -215,12 +216,10 @@ impl Cta {
         ))
     }
 
-    /// Changes the pending transaction bytes.
-    pub fn transact(&mut self, address: u32, delta: i64, release: Option<&Released>) -> X<()> {
+    /// Changes the pending transaction bytes; `far`: the release is only for waits for the cluster.
+    pub fn transact(&mut self, address: u32, delta: i64, release: &Released, far: bool) -> X<()> {
         let b = self.mbarrier(address)?;
-        if let Some(r) = release {
-            b.collected.join(r);
-        }
+        if far { &mut b.wide } else { &mut b.collected }.join(release);
         b.tx += delta;
         self.settle(address)
     }
@@ -440,7 +439,7 @@ fn expect_tx(b: &mut Build<'_>) -> R<Exec> {
             let v = i64::from(cx.w.u32(n, l));
             cx.initialised(address, l)?;
             let (cta, at) = cx.peers.at(cx.cta, address)?;
-            cta.transact(at, sign * v, None)?;
+            cta.transact(at, sign * v, &Released::default(), false)?;
             cx.log("expect_tx", v as u64);
         }
         Ok(Flow::Next)

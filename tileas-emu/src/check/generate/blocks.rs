@@ -106,7 +106,9 @@ impl Gen<'_, '_> {
             (self.cluster_barrier()?, self.cluster_barrier()?, self.cluster_barrier()?);
         let address = "shl.b32 %u4, %t, 2;\nadd.u32 %u4, %u4, %s;\nadd.u32 %u4, %u4, 9216;";
         let there = match self.u.arbitrary()? {
-            true => "mov.u32 %u5, %cluster_ctarank;\nxor.b32 %u5, %u5, 1;\nmapa.shared::cluster.u32 %u5, %u4, %u5;",
+            true => {
+                "mov.u32 %u5, %cluster_ctarank;\nxor.b32 %u5, %u5, 1;\nmapa.shared::cluster.u32 %u5, %u4, %u5;"
+            }
             false => {
                 "mov.u32 %u5, %cluster_ctarank;\nxor.b32 %u5, %u5, 1;\ncvt.u64.u32 %v4, %u4;\ncvta.shared.u64 %v4, %v4;\n\
                  mapa.u64 %v4, %v4, %u5;\ncvta.to.shared::cluster.u64 %v4, %v4;\ncvt.u32.u64 %u5, %v4;"

@@ -70,7 +70,8 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Result<Kernel> {
     let load = tensor(u, memory.address(source), false)?;
     let store = tensor(u, memory.address(target), true)?;
     let fuel = u.int_in_range(4..=60)?;
-    let mut g = Gen { u, text: String::new(), threads, blackwell, labels: 0, fuel, load, store, ctas, cluster };
+    let mut g =
+        Gen { u, text: String::new(), threads, blackwell, labels: 0, fuel, load, store, ctas, cluster };
     g.prologue();
     while g.fuel > 0 {
         g.piece(0)?;
