@@ -46,22 +46,6 @@ fn right_kernels() {
     }
 }
 
-#[test]
-fn assembled_by_ptxas() {
-    let Ok(ptxas) = std::env::var("PTXAS") else {
-        assert!(std::env::var_os("TILEAS_REQUIRE_PTXAS").is_none(), "PTXAS is not set");
-        return;
-    };
-    for (file, target) in [("clusters_sm90a", "sm_90a"), ("clusters_sm100a", "sm_100a")] {
-        let path = format!("{}/tests/data/{file}.ptx", env!("CARGO_MANIFEST_DIR"));
-        let out = std::process::Command::new(&ptxas)
-            .args([&format!("-arch={target}"), "-o", "/dev/null", &path])
-            .output()
-            .expect("ptxas starts");
-        assert!(out.status.success(), "{file}: {}", String::from_utf8_lossy(&out.stderr));
-    }
-}
-
 /// The kernel that has run on an H100.
 #[test]
 fn pairs() {

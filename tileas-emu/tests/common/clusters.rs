@@ -62,7 +62,7 @@ fn plan(name: &str) -> (u32, Vec<u32>) {
         "copy" => (4, each(&|c, l| x((c ^ 1) * 32 + l), 4)),
         "count" => (4, (0..2).flat_map(|c| [(0..64).map(|i| x(c * 64 + i)).sum(), 64]).collect()),
         "flag" => (4, (0..2).map(x).collect()),
-        "commit" => (4, Vec::new()),
+        "commit" => (4, (0..128).collect()),
         _ => panic!("{name}"),
     }
 }
