@@ -138,6 +138,15 @@ pub fn gemm_hand(
     (Launch { grid: [ctas, 1, 1], block: [block, 1, 1], dynamic_smem, args, ..Launch::default() }, c, want)
 }
 
+/// The same of pairs of CTAs, each of which loads a half of B's tile for both. The tiles of M are even in number.
+pub fn gemm_pairs(mem: &mut Memory, m: usize, n: usize, k: usize, ctas: u32) -> (Launch, Matrix, Vec<f32>) {
+    let (mut l, c, want) = gemm_hand(mem, m, n, k, ctas, true);
+    if let Arg::Map(b) = &mut l.args[1] {
+        b.box_dims[1] = 64;
+    }
+    (l, c, want)
+}
+
 /// Runs and compares.
 pub fn run(
     program: &Program,
