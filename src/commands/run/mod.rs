@@ -223,9 +223,12 @@ pub fn choose<'a>(wanted: Option<&str>, names: &[&'a str]) -> Result<&'a str, Fa
 
 /// Compiles the text and takes one kernel of it.
 fn compile(args: &Args, gpu: Option<&Device>) -> Result<Kernel, Failure> {
-    for (given, option) in
-        [(args.launch.is_some(), "--launch"), (args.block.is_some(), "--block"), (args.smem != 0, "--smem")]
-    {
+    for (given, option) in [
+        (args.launch.is_some(), "--launch"),
+        (args.block.is_some(), "--block"),
+        (args.cluster.is_some(), "--cluster"),
+        (args.smem != 0, "--smem"),
+    ] {
         if given {
             return usage(format!("{option} is for .ptx files"));
         }
@@ -286,8 +289,8 @@ fn load_ptx(args: &Args) -> Result<Kernel, Failure> {
         }
         None => None,
     };
-    if metadata.is_some() && (args.block.is_some() || args.smem != 0) {
-        return usage("--block and --smem are what the launch metadata say");
+    if metadata.is_some() && (args.block.is_some() || args.cluster.is_some() || args.smem != 0) {
+        return usage("--block, --cluster and --smem are what the launch metadata say");
     }
     Ok(Kernel { name, ptx, program, metadata, source: None })
 }

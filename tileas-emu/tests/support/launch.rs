@@ -69,7 +69,6 @@ pub fn run(case: &Case, options: RunOptions) -> Outcome {
         block: triple("block"),
         dynamic_smem: case.json["smem"].as_u64().unwrap_or(0) as u32,
         args,
-        ..Launch::default()
     };
     Machine::run(&program, &launch, &mut memory, &options, &mut NoTrace).map_err(|e| format!("{e:?}"))?;
     Ok(ids.into_iter().filter(|(.., e)| *e).map(|(n, id, _)| (n, memory.bytes(id).to_vec())).collect())
