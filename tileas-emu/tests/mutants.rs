@@ -214,10 +214,10 @@ const CLUSTERS: &[(&str, Quiet)] = &[
     ("copy", (54, "relaxed", "the wait has seen that the copy is over")),
     ("count", (28, "drop", TOGETHER)),
     ("flag", (25, "drop", TOGETHER)),
-    ("commit", (17, "later", "the same lane runs the fence a little later")),
-    ("commit", (18, "drop", TOGETHER)),
-    ("commit", (24, "relaxed", "there is no data")),
-    ("commit", (24, "narrow", "there is no data")),
+    ("commit", (19, "later", "the same lane runs the fence a little later")),
+    ("commit", (20, "drop", TOGETHER)),
+    ("commit", (26, "relaxed", "there is no data")),
+    ("commit", (26, "narrow", "there is no data")),
 ];
 
 const TOGETHER: &str = "the lanes have not gone apart";

@@ -30,6 +30,10 @@ fn load(b: &mut Build<'_>) -> R<Exec> {
     b.visible();
     let hint = b.inst.opcode.contains("cache_hint");
     let multicast = b.inst.opcode.contains("multicast");
+    let own = b.own_shared();
+    if own && multicast {
+        return Err(b.error("P011", "a copy into the CTA alone has no multicast"));
+    }
     b.count(4 + usize::from(multicast) + usize::from(hint))?;
     let (dst, src, n, mbar) = (b.mem(0)?, b.mem(1)?, b.src(2, 4)?, b.mem(3)?);
     let mask = if multicast { Some(b.src(4, 2)?) } else { None };
@@ -38,13 +42,14 @@ fn load(b: &mut Build<'_>) -> R<Exec> {
     }
     Ok(Box::new(move |cx, m| {
         for l in lanes(m) {
-            let (smem, bar) = (cx.cluster_address(dst, l)?, cx.cluster_address(mbar, l)?);
+            let (smem, bar) = (cx.place_in_shared(dst, l, own)?, cx.place_in_shared(mbar, l, own)?);
             let (ranks, smem, bar) = cx.targets(smem, bar, mask.map(|c| cx.w.u32(c, l)))?;
             let (global, bytes) = (cx.w.address(src, l), cx.w.u32(n, l));
             check(smem, global, bytes)?;
+            let pieces = vec![Piece { smem, global: Some(global), bytes }];
+            cx.note_bulk(&pieces);
             for rank in ranks {
-                let pieces = vec![Piece { smem, global: Some(global), bytes }];
-                let signal = (bar, bytes);
+                let (pieces, signal) = (pieces.clone(), (bar, bytes));
                 cx.issue_load(l, rank, Order { pieces, map: None, signal, source: Source::Global })?;
             }
         }

@@ -59,7 +59,7 @@ impl Cx<'_> {
     }
 
     /// Notes a copy for the statistics, if they are kept.
-    fn note_bulk(&mut self, pieces: &[Piece]) {
+    pub fn note_bulk(&mut self, pieces: &[Piece]) {
         if let Some(stats) = &mut self.stats {
             stats.bulk(pieces.iter().filter_map(|p| Some((p.global?, p.bytes))));
         }
@@ -78,7 +78,6 @@ impl Cx<'_> {
             self.cta.det.clocks[w as usize] += 1;
             k
         });
-        self.note_bulk(&order.pieces);
         let cta = self.peers.of_rank(self.cta, rank)?;
         let to = cta.det.cta;
         if to != from {
@@ -161,6 +160,10 @@ fn load(b: &mut Build<'_>) -> R<Exec> {
     b.visible();
     let hint = b.inst.opcode.contains("cache_hint");
     let multicast = b.inst.opcode.contains("multicast");
+    let own = b.own_shared();
+    if own && multicast {
+        return Err(b.error("P011", "a copy into the CTA alone has no multicast"));
+    }
     b.count(3 + usize::from(multicast) + usize::from(hint))?;
     // Four rows by number: the column and the rows are the coordinates.
     let gather = b.inst.opcode.contains("gather4");
@@ -175,7 +178,7 @@ fn load(b: &mut Build<'_>) -> R<Exec> {
     Ok(Box::new(move |cx, m| {
         for l in crate::exec::cx::lanes(m) {
             let t = cx.tensor_map(cx.w.address(map, l))?;
-            let (smem, bar) = (cx.cluster_address(dst, l)?, cx.cluster_address(mbar, l)?);
+            let (smem, bar) = (cx.place_in_shared(dst, l, own)?, cx.place_in_shared(mbar, l, own)?);
             let (ranks, smem, bar) = cx.targets(smem, bar, mask.map(|c| cx.w.u32(c, l)))?;
             let at = coords(cx, &c, l);
             let mut pieces = Vec::new();
@@ -187,6 +190,7 @@ fn load(b: &mut Build<'_>) -> R<Exec> {
                 rank_fits(&t, n)?;
                 t.pieces(&at, smem, false, &mut pieces)?;
             }
+            cx.note_bulk(&pieces);
             for rank in ranks {
                 let (pieces, signal) = (pieces.clone(), (bar, bytes));
                 cx.issue_load(l, rank, Order { pieces, map: Some(t), signal, source: Source::Global })?;

@@ -105,6 +105,12 @@ impl<'a> Build<'a> {
         self.m(k).unwrap_or("")
     }
 
+    /// Whether the first space that the opcode names is the shared memory of the CTA alone.
+    pub fn own_shared(&self) -> bool {
+        let first = self.inst.opcode.split('.').find(|m| m.starts_with("shared") || *m == "global");
+        first.is_some_and(|m| matches!(m, "shared" | "shared::cta"))
+    }
+
     /// Number of operands.
     pub fn len(&self) -> usize {
         self.inst.operands.len()

@@ -375,6 +375,11 @@ impl<'a> Cx<'a> {
         Ok((ranks, dst, mbar))
     }
 
+    /// The one or the other: of the CTA's own memory only where the instruction says so.
+    pub fn place_in_shared(&self, a: Addr, lane: usize, own: bool) -> X<u32> {
+        if own { self.shared_address(a, lane) } else { self.cluster_address(a, lane) }
+    }
+
     /// An offset of the shared window, without a rank where that is the CTA's own.
     fn plain(&self, address: u32) -> u32 {
         if rank_of(address) == Some(self.cta.rank) { address & OFFSET } else { address }

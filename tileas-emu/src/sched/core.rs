@@ -71,7 +71,7 @@ impl<'a> Core<'a> {
     ) -> Result<Self, Fault> {
         let ctas: u32 = env.grid.iter().product();
         let cluster: u32 = env.cluster.iter().product();
-        options.resident = options.resident.max(cluster).min(ctas);
+        options.resident = options.resident.max(cluster);
         let threads: u64 = env.block.iter().map(|&x| u64::from(x)).product();
         let columns = kernel.regs.columns() as u64;
         // A column: 32 lanes of 4 bytes per warp, and its masks.
@@ -79,7 +79,7 @@ impl<'a> Core<'a> {
         // A byte and whether it was written.
         let local = 2 * threads * u64::from(kernel.local_bytes);
         let shared = u64::from(kernel.dynamic_start) + u64::from(dynamic_smem);
-        let resident = u64::from(options.resident);
+        let resident = u64::from(options.resident.min(ctas));
         let need = mem.size().saturating_add(resident.saturating_mul(registers + local + 3 * shared));
         if need > options.max_memory {
             return Err(refuse(format!(

@@ -244,11 +244,6 @@ impl Cx<'_> {
         cta.arrive(at, count, &Released::default())
     }
 
-    /// The shared address of a lane, which may be of another CTA unless the instruction says `.shared` or `.shared::cta`.
-    fn mbarrier_address(&self, a: Addr, lane: usize, own: bool) -> X<u32> {
-        if own { self.shared_address(a, lane) } else { self.cluster_address(a, lane) }
-    }
-
     /// Makes the initialisations that a fence of these lanes is ordered after known to the asynchronous proxy.
     pub fn publish_mbarriers(&mut self, m: u32) {
         if !self.cta.det.on.races {
@@ -342,11 +337,6 @@ fn inval(b: &mut Build<'_>) -> R<Exec> {
     }))
 }
 
-/// Whether an instruction takes mbarriers of its own CTA only.
-fn own_only(b: &Build<'_>) -> bool {
-    b.inst.opcode.split('.').any(|m| matches!(m, "shared" | "shared::cta"))
-}
-
 /// What arrives: nothing returned, a sink, or a state register.
 fn arrive(b: &mut Build<'_>) -> R<Exec> {
     b.visible();
@@ -354,7 +344,7 @@ fn arrive(b: &mut Build<'_>) -> R<Exec> {
     let no_complete = b.inst.opcode.contains("noComplete");
     let relaxed = b.inst.opcode.contains("relaxed");
     let scope = Scope::of(&b.inst.opcode).unwrap_or(Scope::Cta);
-    let own = own_only(b);
+    let own = b.own_shared();
     let state = match b.operand(0)? {
         Operand::Memory { .. } => None,
         Operand::Sink => Some(None),
@@ -374,7 +364,7 @@ fn arrive(b: &mut Build<'_>) -> R<Exec> {
         let apart = ends_between(cx, m, a, own, n.filter(|_| !expect))?;
         let mut release = if relaxed || apart { Released::default() } else { cx.release(m) };
         for l in lanes(m) {
-            let address = cx.mbarrier_address(a, l, own)?;
+            let address = cx.place_in_shared(a, l, own)?;
             cx.initialised(address, l)?;
             let v = n.map_or(1, |c| cx.w.u32(c, l));
             if apart && !relaxed {
@@ -410,7 +400,7 @@ fn arrive(b: &mut Build<'_>) -> R<Exec> {
 fn ends_between(cx: &mut Cx<'_>, m: u32, a: Addr, own: bool, counts: Option<crate::decode::Col>) -> X<bool> {
     let (mut at, mut left) = (None, 0i64);
     for l in lanes(m) {
-        let address = cx.mbarrier_address(a, l, own)?;
+        let address = cx.place_in_shared(a, l, own)?;
         if at != Some(address) {
             let (cta, there) = cx.peers.at(cx.cta, address)?;
             left = cta.mbarrier(there)?.pending;
@@ -432,10 +422,10 @@ fn expect_tx(b: &mut Build<'_>) -> R<Exec> {
     b.count(2)?;
     b.visible();
     let sign = if b.inst.opcode.contains("complete_tx") { -1 } else { 1 };
-    let (a, n, own) = (b.mem(0)?, b.src(1, 4)?, own_only(b));
+    let (a, n, own) = (b.mem(0)?, b.src(1, 4)?, b.own_shared());
     Ok(Box::new(move |cx, m| {
         for l in lanes(m) {
-            let address = cx.mbarrier_address(a, l, own)?;
+            let address = cx.place_in_shared(a, l, own)?;
             let v = i64::from(cx.w.u32(n, l));
             cx.initialised(address, l)?;
             let (cta, at) = cx.peers.at(cx.cta, address)?;
