@@ -210,7 +210,7 @@ const CLUSTERS: &[(&str, Quiet)] = &[
     ("copy", (36, "later", "the barrier of the cluster still comes after it")),
     ("copy", (37, "drop", TOGETHER)),
     ("copy", (38, "relaxed", "fences order the initialisation, and the source is the CTA's own")),
-    ("copy", (46, "narrow", "a copy signals where its data goes")),
+    ("copy", (46, "narrow", "the data is the copy's own")),
     ("copy", (54, "relaxed", "the wait has seen that the copy is over")),
     ("count", (28, "drop", TOGETHER)),
     ("flag", (25, "drop", TOGETHER)),

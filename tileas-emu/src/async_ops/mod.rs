@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 /// A load, or another operation that writes shared memory and signals an mbarrier there.
 pub struct Order {
-    /// Runs of bytes; empty where a reduction leaves memory as it is until it completes.
+    /// Runs of bytes.
     pub pieces: Vec<Piece>,
     /// The map; none for a bulk copy.
     pub map: Option<TensorMap>,
@@ -292,8 +292,8 @@ impl Cta {
         let (mbar, bytes) = order.signal;
         self.log(Lane::Load, load.site.line, "load complete", mbar.into());
         self.signals(mbar, load.site)?;
-        let far = !is_async && load.from != self.det.cta;
-        let done = self.transact(mbar, -i64::from(bytes), &release, far);
+        self.receive(mbar, &release, load.from, is_async)?;
+        let done = self.transact(mbar, -i64::from(bytes));
         self.det.load_done(load.ticket.agent);
         done
     }

@@ -75,7 +75,8 @@ impl Cta {
                 for &to in ctas {
                     let cta = if to == from { &mut *self } else { peers.member(to)? };
                     cta.signals(*mbar, op.site)?;
-                    cta.arrive(*mbar, 1, &release.moved(from, to))?;
+                    cta.receive(*mbar, &release.moved(from, to), from, true)?;
+                    cta.arrive(*mbar, 1)?;
                 }
                 Ok(())
             }

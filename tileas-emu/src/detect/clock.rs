@@ -134,7 +134,8 @@ pub struct View {
 }
 
 impl View {
-    fn join(&mut self, other: &View) {
+    /// Adds what another view has.
+    pub fn join(&mut self, other: &View) {
         self.g.join(&other.g);
         self.p.join(&other.p);
         self.t.join(&other.t);

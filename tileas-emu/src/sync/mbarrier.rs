@@ -3,8 +3,8 @@
 //! A phase completes when no arrival and no transaction byte is pending. A release of every arrival
 //! and completion is collected and handed to the waiters of that phase; those of threads of other CTAs
 //! of the cluster only where the arrival and the wait are for the cluster, and those of their `st.async` and `red.async`
-//! where the wait is. Copies and commits signal where their data goes: a wait for the CTA is enough for them, wherever
-//! they were issued.
+//! where the wait is. Copies and commits signal where their data goes: a wait for the CTA is enough for these themselves,
+//! wherever they were issued, not for what their threads did before.
 //! Detected: more arrivals than the count, transaction bytes beyond the expected ones, use before
 //! init, ordinary access of the bytes, and waiters that could miss a phase: when a phase completes,
 //! every wait for the phase before must be ordered before that completion, else a slower waiter
@@ -152,14 +152,28 @@ impl Cta {
         Ok(())
     }
 
+    /// Collects what CTA `from` (number plus one) releases here. A wait for the CTA has all of it only where that is this
+    /// CTA; of an `engine` of another one it has the operation itself and what was known of this CTA.
+    pub fn receive(&mut self, address: u32, release: &Released, from: u32, engine: bool) -> X<()> {
+        let own = self.det.cta;
+        let b = self.mbarrier(address)?;
+        if from == own {
+            b.collected.join(release);
+        } else {
+            b.wide.join(release);
+            if engine {
+                b.collected.own.join(&release.own);
+            }
+        }
+        Ok(())
+    }
+
     /// Counts arrivals.
-    pub fn arrive(&mut self, address: u32, count: u32, release: &Released) -> X<()> {
+    pub fn arrive(&mut self, address: u32, count: u32) -> X<()> {
         if count == 0 || count >= 1 << 20 {
             return Err(Trap::new("barrier.arrive", format!("{count} arrivals")));
         }
-        let b = self.mbarrier(address)?;
-        b.collected.join(release);
-        b.pending -= i64::from(count);
+        self.mbarrier(address)?.pending -= i64::from(count);
         self.settle(address)
     }
 
@@ -216,11 +230,9 @@ impl Cta {
         ))
     }
 
-    /// Changes the pending transaction bytes; `far`: the release is only for waits for the cluster.
-    pub fn transact(&mut self, address: u32, delta: i64, release: &Released, far: bool) -> X<()> {
-        let b = self.mbarrier(address)?;
-        if far { &mut b.wide } else { &mut b.collected }.join(release);
-        b.tx += delta;
+    /// Changes the pending transaction bytes.
+    pub fn transact(&mut self, address: u32, delta: i64) -> X<()> {
+        self.mbarrier(address)?.tx += delta;
         self.settle(address)
     }
 }
@@ -232,16 +244,17 @@ impl Cx<'_> {
         let (cta, at) = self.peers.at(self.cta, address)?;
         let to = cta.det.cta;
         if to == from {
-            return cta.arrive(at, count, release);
+            cta.receive(at, release, from, false)?;
+            return cta.arrive(at, count);
+        }
+        if scope >= Scope::Cluster {
+            cta.receive(at, &release.moved(from, to), from, false)?;
         }
         let b = cta.mbarrier(at)?;
-        if scope >= Scope::Cluster {
-            b.wide.join(&release.moved(from, to));
-        }
         let (seen, by) = (b.seen, (epoch.cta, epoch.agent, epoch.lane));
         b.remote.retain(|(e, phase)| *phase >= seen && (e.cta, e.agent, e.lane) != by);
         b.remote.push((epoch, b.phase));
-        cta.arrive(at, count, &Released::default())
+        cta.arrive(at, count)
     }
 
     /// Makes the initialisations that a fence of these lanes is ordered after known to the asynchronous proxy.
@@ -429,7 +442,7 @@ fn expect_tx(b: &mut Build<'_>) -> R<Exec> {
             let v = i64::from(cx.w.u32(n, l));
             cx.initialised(address, l)?;
             let (cta, at) = cx.peers.at(cx.cta, address)?;
-            cta.transact(at, sign * v, &Released::default(), false)?;
+            cta.transact(at, sign * v)?;
             cx.log("expect_tx", v as u64);
         }
         Ok(Flow::Next)
