@@ -80,19 +80,25 @@ pub struct Shadow {
     free: Vec<u32>,
 }
 
+/// Of different CTAs.
+#[cold]
+fn ordered_across(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane) -> Option<Reason> {
+    let Some(view) = know.of(prior.cta).filter(|v| v.g.has(prior.agent, prior.lane, prior.clock)) else {
+        return Some(Reason::Race);
+    };
+    let crossed = plane != Plane::Shared
+        || prior.is_async
+        || !now.is_async
+        || view.p.has(prior.agent, prior.lane, prior.clock);
+    (!crossed).then_some(Reason::Proxy)
+}
+
 fn ordered(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane, since: u32) -> Option<Reason> {
     if prior.cta == 0 || prior.mask & now.mask == 0 || prior.atomic && now.atomic {
         return None;
     }
     if prior.cta != now.cta {
-        let Some(view) = know.of(prior.cta).filter(|v| v.g.has(prior.agent, prior.lane, prior.clock)) else {
-            return Some(Reason::Race);
-        };
-        let crossed = plane != Plane::Shared
-            || prior.is_async
-            || !now.is_async
-            || view.p.has(prior.agent, prior.lane, prior.clock);
-        return (!crossed).then_some(Reason::Proxy);
+        return ordered_across(prior, now, know, plane);
     }
     if prior.agent == now.agent {
         // Lanes of one store to one place: some lane's value wins.
