@@ -299,7 +299,7 @@ const DAMAGE: &[Damage] = &[
         "",
         &["barrier.init"],
     ),
-    ("send", "too few bytes expected", "[%bar], 384;", "[%bar], 256;", &["barrier.tx", "undefined", "race"]),
+    ("send", "too few bytes expected", "[%n], 384;", "[%n], 256;", &["barrier.tx", "undefined", "race"]),
     (
         "send",
         "a relaxed arrival",
