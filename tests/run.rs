@@ -248,6 +248,29 @@ fn plain_ptx_takes_pointers_and_scalars() {
 }
 
 #[test]
+fn clusters() {
+    let pairs = concat!(env!("CARGO_MANIFEST_DIR"), "/tileas-emu/tests/data/cluster_pairs_sm90a.ptx");
+    let tensors = ["--arg", "x=1024xf32:ramp", "--arg", "y=1024xf32:nan"];
+    let run = |more: &[&str]| tileas(&[&["run", pairs][..], &tensors, more].concat());
+    // Rows of 128: each pair of them changes places.
+    let (status, out, err) = run(&["--grid", "8", "--mode", "latest,random", "--seeds", "3"]);
+    assert!(status == 0 && out.contains("y: 1024xf32, 1024 changed"), "{out}{err}");
+    let json = pairs.replace(".ptx", ".json");
+    let (status, with, err) = run(&["--launch", &json, "--mode", "latest,random", "--seeds", "3"]);
+    assert_eq!((status, err.as_str()), (0, ""));
+    let result = |text: &str| text.lines().find(|l| l.starts_with("y:")).map(str::to_owned);
+    assert_eq!(result(&with), result(&out));
+    for (more, part) in [
+        (vec!["--grid", "3"], "is not made of clusters"),
+        (vec!["--grid", "4", "--cluster", "4"], ".reqnctapercluster"),
+        (vec!["--grid", "9", "--launch", &json], "E1106"),
+    ] {
+        let (status, _, err) = run(&more);
+        assert!(status == 2 && err.contains(part), "{part} missing for {more:?}\n{err}");
+    }
+}
+
+#[test]
 fn faults_show_the_line() {
     let race = file(
         "race.ptx",

@@ -31,8 +31,8 @@
 //! exhaustive search.
 //!
 //! The crate shares no code and no tables with the compiler. What the emulator does not know is an
-//! error with its place, never a guess. Left out: clusters, time, caches, weak memory other than
-//! what the detectors' order requires.
+//! error with its place, never a guess. Left out: pairs of CTAs that multiply together (`cta_group::2`), time, caches, weak
+//! memory other than what the detectors' order requires.
 
 pub mod async_ops;
 #[cfg(any(test, feature = "arbitrary"))]

@@ -21,12 +21,24 @@ fn kernel(body: &str) -> Program {
 
 /// Explores a kernel of `warps` warps; the sum of runs and how often each value of `y[0]` came out.
 fn search(body: &str, warps: u32, detectors: Detectors) -> Result<(Explored, Vec<(f32, u32)>), Fault> {
+    search_cluster(body, warps, 1, detectors)
+}
+
+/// The same for a cluster of so many CTAs.
+fn search_cluster(
+    body: &str,
+    warps: u32,
+    ctas: u32,
+    detectors: Detectors,
+) -> Result<(Explored, Vec<(f32, u32)>), Fault> {
     let p = kernel(body);
     let mut mem = Memory::new();
     let x = put(&mut mem, &F32, 8, 32, |i| i as f32 + 1.0);
     let y = put(&mut mem, &F32, 8, 32, |_| 0.0);
     let args = vec![Arg::u64(mem.address(x.id)), Arg::u64(mem.address(y.id))];
-    let l = Launch { kernel: None, grid: [1, 1, 1], block: [32 * warps, 1, 1], dynamic_smem: 4096, args };
+    let grid = [ctas, 1, 1];
+    let block = [32 * warps, 1, 1];
+    let l = Launch { grid, cluster: Some(grid), block, dynamic_smem: 4096, args, ..Launch::default() };
     let o = RunOptions { detectors, ..all(Mode::Fast) };
     let mut seen: Vec<(f32, u32)> = Vec::new();
     let r = explore(&p, &l, &mem, &o, Limits::default(), &mut |m| {
@@ -132,4 +144,45 @@ fn a_lost_wakeup_is_found() {
     let f = search(body, 2, Detectors::ALL).unwrap_err();
     assert_eq!(f.code, "deadlock");
     assert!(f.message.contains("barrier 1") && f.message.contains("barrier 2"), "{f}");
+}
+
+const NEIGHBOURS: &str = "
+    mov.u32 %r9, 0;
+    @%pe st.shared.u32 [%s+64], %r9;
+    bar.warp.sync -1;
+    barrier.cluster.arrive.release.aligned;
+    barrier.cluster.wait.acquire.aligned;
+    mov.u32 %r1, %cluster_ctarank;
+    setp.eq.and.u32 %p0, %r1, 0, %pe;
+    setp.eq.and.u32 %p1, %r1, 1, %pe;
+    mapa.shared::cluster.u32 %r2, %s, 1;
+    mov.u32 %r3, 7;
+    @%p0 st.shared::cluster.u32 [%r2+64], %r3;
+    bar.warp.sync -1;
+    barrier.cluster.arrive.release.aligned;
+    barrier.cluster.wait.acquire.aligned;
+    @%p1 ld.shared.u32 %r4, [%s+64];
+    cvt.rn.f32.u32 %r5, %r4;
+    @%p1 st.global.f32 [%rd1], %r5;";
+
+#[test]
+fn a_store_to_the_neighbour_arrives_before_the_barrier_ends() {
+    let (r, seen) = search_cluster(NEIGHBOURS, 1, 2, Detectors::ALL).unwrap_or_else(|f| panic!("{f}"));
+    assert!(r.exhausted && r.complete >= 2, "{r:?}");
+    assert_eq!(seen.iter().map(|s| s.0).collect::<Vec<_>>(), [7.0]);
+}
+
+#[test]
+fn a_load_before_the_barrier_may_come_first() {
+    let early = NEIGHBOURS.replace(
+        "bar.warp.sync -1;\n    barrier.cluster.arrive.release.aligned;\n    barrier.cluster.wait.acquire.aligned;\n    @%p1 ld",
+        "@%p1 ld",
+    );
+    let early = format!(
+        "{early}\nbar.warp.sync -1;\nbarrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;"
+    );
+    assert_eq!(search_cluster(&early, 1, 2, Detectors::ALL).unwrap_err().code, "race");
+    let (r, seen) = search_cluster(&early, 1, 2, Detectors::NONE).unwrap_or_else(|f| panic!("{f}"));
+    assert!(r.exhausted, "{r:?}");
+    assert_eq!(seen.iter().map(|s| s.0).collect::<Vec<_>>(), [0.0, 7.0]);
 }

@@ -8,6 +8,7 @@ use tileas_emu::*;
 
 const F16: &str = include_str!("data/gemm_f16.ptx");
 const SM100: &str = include_str!("data/gemm_sm100a.ptx");
+const CLUSTER: &str = include_str!("data/gemm_cluster_sm90a.ptx");
 const SM90: &str = include_str!("data/gemm_sm90a.ptx");
 
 fn program(text: &str) -> Program {
@@ -55,6 +56,20 @@ fn hand_written_sm90a() {
         let (l, c, want) = gemm_hand(&mut mem, 200, 264, 200, 2, true);
         if let Err(e) = run(&p, &mut mem, &l, &c, &want, &o) {
             panic!("{o:?}: {e}");
+        }
+    }
+}
+
+#[test]
+fn hand_written_pairs() {
+    let p = program(CLUSTER);
+    for o in modes() {
+        for ctas in [2, 4] {
+            let mut mem = Memory::new();
+            let (l, c, want) = gemm_pairs(&mut mem, 200, 264, 264, ctas);
+            if let Err(e) = run(&p, &mut mem, &l, &c, &want, &o) {
+                panic!("{o:?} {ctas} CTAs: {e}");
+            }
         }
     }
 }

@@ -197,6 +197,7 @@ family! {
     run_tensor_memory: "tmem_";
     run_tensor_core: "umma_";
     run_gemm: "gemm_";
+    run_clusters: "clusters_";
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn code(body: &str, threads: u32, o: &RunOptions) -> (&'static str, String) {
     let x = put(&mut mem, &F32, 4, 32, |i| i as f32);
     let y = put(&mut mem, &F32, 4, 32, |_| 0.0);
     let args = vec![Arg::u64(mem.address(x.id)), Arg::u64(mem.address(y.id))];
-    let l = Launch { kernel: None, grid: [1, 1, 1], block: [threads, 1, 1], dynamic_smem: 4096, args };
+    let l = Launch { grid: [1, 1, 1], block: [threads, 1, 1], dynamic_smem: 4096, args, ..Launch::default() };
     let o = RunOptions { max_steps: 20_000, max_in_flight: 64, ..*o };
     match Machine::run(&p, &l, &mut mem, &o, &mut NoTrace) {
         Ok(_) => ("none", String::new()),
@@ -248,7 +248,7 @@ fn each(op: &str, f: impl Fn(u32, u32) -> u32) {
         let x = mem.alloc(bytes(&|_| a));
         let y = mem.alloc(bytes(&|k| values[(k + i) % values.len()]));
         let args = vec![Arg::u64(mem.address(x)), Arg::u64(mem.address(y))];
-        let l = Launch { kernel: None, grid: [1, 1, 1], block: [32, 1, 1], dynamic_smem: 64, args };
+        let l = Launch { grid: [1, 1, 1], block: [32, 1, 1], dynamic_smem: 64, args, ..Launch::default() };
         Machine::run(&p, &l, &mut mem, &all(Mode::Fast), &mut NoTrace)
             .unwrap_or_else(|e| panic!("{op}: {e}"));
         for (k, w) in mem.bytes(y).chunks_exact(4).enumerate() {
@@ -340,7 +340,8 @@ fn barriers_reduce() {
             let x = put(&mut mem, &F32, 2, 32, |i| i as f32);
             let y = put(&mut mem, &F32, 2, 32, |_| 0.0);
             let args = vec![Arg::u64(mem.address(x.id)), Arg::u64(mem.address(y.id))];
-            let l = Launch { kernel: None, grid: [1, 1, 1], block: [64, 1, 1], dynamic_smem: 64, args };
+            let l =
+                Launch { grid: [1, 1, 1], block: [64, 1, 1], dynamic_smem: 64, args, ..Launch::default() };
             Machine::run(&p, &l, &mut mem, &all(Mode::Random(seed)), &mut NoTrace)
                 .unwrap_or_else(|e| panic!("{e}"));
             assert!(mem.bytes(y.id).chunks_exact(4).all(|w| w == want.to_le_bytes()), "{op}");
@@ -361,7 +362,7 @@ fn flag(write: &str, read: &str) -> &'static str {
         let x = put(&mut mem, &F32, 4, 32, |i| i as f32);
         let y = put(&mut mem, &F32, 4, 32, |_| 0.0);
         let args = vec![Arg::u64(mem.address(x.id)), Arg::u64(mem.address(y.id))];
-        let l = Launch { kernel: None, grid: [2, 1, 1], block: [32, 1, 1], dynamic_smem: 64, args };
+        let l = Launch { grid: [2, 1, 1], block: [32, 1, 1], dynamic_smem: 64, args, ..Launch::default() };
         let o = RunOptions { resident: 2, ..all(Mode::Random(seed)) };
         if let Err(f) = Machine::run(&p, &l, &mut mem, &o, &mut NoTrace) {
             return f.code;

@@ -2,11 +2,13 @@
 //! why nothing can go wrong.
 //!
 //! The kernels: a hand-written GEMM for sm_90a, and three that the compiler made for sm_100a (a persistent GEMM, a GEMM
-//! with an epilogue, a sum over blocks in registers). A mutant is caught when it is refused, or some of at most 64
+//! with an epilogue, a sum over blocks in registers), and small ones of clusters. A mutant is caught when it is refused, or some of at most 64
 //! timings ends in a fault or a wrong result. `TILEAS_MUTANTS=n` prints all verdicts, with
 //! n timings for each mutant.
 
 mod common;
+#[path = "common/clusters.rs"]
+mod kernels;
 #[path = "common/mutants.rs"]
 mod rules;
 
@@ -27,7 +29,7 @@ type Judge = Box<dyn Fn(&Memory) -> Result<(), String>>;
 
 /// A kernel, its launch, and what is right afterwards.
 struct Subject {
-    text: &'static str,
+    text: String,
     launch: Launch,
     memory: Memory,
     right: Judge,
@@ -57,11 +59,11 @@ type Quiet = (usize, &'static str, &'static str);
 fn analyse(s: &Subject, without: &[&str], quiet: &[Quiet], at_least: usize) {
     let thorough: Option<usize> = std::env::var("TILEAS_MUTANTS").ok().and_then(|n| n.parse().ok());
     for m in [Mode::Random(1), Mode::Latest(1), Mode::Random(2), Mode::Fast] {
-        s.run(s.text, m).unwrap_or_else(|e| panic!("the kernel itself, {m:?}: {e}"));
+        s.run(&s.text, m).unwrap_or_else(|e| panic!("the kernel itself, {m:?}: {e}"));
     }
     let mut quiet: BTreeMap<(usize, &str), &str> = quiet.iter().map(|q| ((q.0, q.1), q.2)).collect();
     let (mut bad, mut caught, mut silent) = (Vec::new(), 0, 0);
-    for m in rules::mutants(s.text, without) {
+    for m in rules::mutants(&s.text, without) {
         let reason = quiet.remove(&(m.line, m.rule));
         let most = thorough.unwrap_or(if reason.is_some() { QUIET } else { SEEDS as usize });
         let found = s.caught(&m.text, most);
@@ -82,15 +84,16 @@ fn analyse(s: &Subject, without: &[&str], quiet: &[Quiet], at_least: usize) {
     assert!(caught >= at_least, "{caught} mutants caught, {silent} without effect");
 }
 
-fn hand(text: &'static str, hopper: bool, m: usize, n: usize, k: usize) -> Subject {
+fn hand(text: &str, hopper: bool, m: usize, n: usize, k: usize) -> Subject {
     let mut memory = Memory::new();
     let (launch, c, want) = gemm_hand(&mut memory, m, n, k, 1, hopper);
+    let text = text.to_string();
     Subject { text, launch, memory, right: Box::new(move |mem| same(&get(mem, &c), &want, c.format)) }
 }
 
 /// A compiled kernel: its views (shape, type, fill), scalars, and the right values of one view.
 fn compiled(
-    text: &'static str,
+    text: &str,
     json: &str,
     views: &[(&str, &[usize], &str, &str)],
     scalars: &[(&str, i64)],
@@ -121,7 +124,7 @@ fn compiled(
             None => Ok(()),
         }
     };
-    Subject { text, launch, memory, right: Box::new(right) }
+    Subject { text: text.to_string(), launch, memory, right: Box::new(right) }
 }
 
 /// `a[m][k] * b[n][k]`.
@@ -182,6 +185,42 @@ fn compiled_sum() {
     analyse(&s, &[], SUM, 30);
 }
 
+#[test]
+fn clusters() {
+    for name in kernels::NAMES {
+        let case = kernels::Case::new(name);
+        let (launch, memory) = (case.launch.clone(), case.memory.clone());
+        let right = Box::new(move |mem: &Memory| case.right(mem));
+        let s = Subject { text: kernels::entry(name), launch, memory, right };
+        let quiet: Vec<Quiet> = CLUSTERS.iter().filter(|q| q.0 == name).map(|q| q.1).collect();
+        analyse(&s, &[], &quiet, 4);
+    }
+}
+
+const CLUSTERS: &[(&str, Quiet)] = &[
+    ("ring", (58, "later", EXPECT)),
+    ("ring", (94, "later", "the lanes that free the slot run the fence too, after the barrier")),
+    ("reduce", (65, "drop", TOGETHER)),
+    ("send", (37, "later", "the same lane runs the fence a little later")),
+    ("send", (38, "drop", TOGETHER)),
+    ("send", (44, "relaxed", "what is sent has signals of its own")),
+    ("send", (44, "narrow", "what is sent has signals of its own")),
+    ("copy", (31, "later", "the same lane runs the fence a little later")),
+    ("copy", (35, "later", "the same lane runs the fence a little later")),
+    ("copy", (36, "later", "the barrier of the cluster still comes after it")),
+    ("copy", (37, "drop", TOGETHER)),
+    ("copy", (38, "relaxed", "fences order the initialisation, and the source is the CTA's own")),
+    ("copy", (46, "narrow", "the data is the copy's own")),
+    ("copy", (54, "relaxed", "the wait has seen that the copy is over")),
+    ("count", (28, "drop", TOGETHER)),
+    ("flag", (25, "drop", TOGETHER)),
+    ("commit", (19, "later", "the same lane runs the fence a little later")),
+    ("commit", (20, "drop", TOGETHER)),
+    ("commit", (26, "relaxed", "there is no data")),
+    ("commit", (26, "narrow", "there is no data")),
+];
+
+const TOGETHER: &str = "the lanes have not gone apart";
 const EXPECT: &str = "the arrival itself is still missing, so the phase cannot end early";
 const LEADING: &str = "K-major operands with a swizzle do not use the leading dimension";
 const ISSUER: &str = "the thread that issues the store runs the fence too, after the barrier";

@@ -303,6 +303,70 @@ const HOPPER: &[Mutation] = &[
     ("scale-d always", "%da0, %db0, %pacc, 1, 1, 0, 0;", "%da0, %db0, 1, 1, 1, 0, 0;", 0, &["undefined"]),
 ];
 
+const PAIRS: &[Mutation] = &[
+    (
+        "no barrier before the first signal",
+        "barrier.cluster.arrive.relaxed.aligned;              // the barriers of both CTAs are ready\n    barrier.cluster.wait.acquire.aligned;                // the barriers of both CTAs are ready",
+        "bar.sync 0;",
+        0,
+        &["barrier.init"],
+    ),
+    ("no fence after the initialisation", "fence.mbarrier_init.release.cluster;", "", 0, &["barrier.init"]),
+    (
+        "consumers of one CTA counted",
+        "[%bar+32], 16;",
+        "[%bar+32], 8;",
+        0,
+        &["race", "barrier.parity", "undefined", "barrier.arrive"],
+    ),
+    (
+        "producer waits for its CTA",
+        "try_wait.parity.acquire.cluster",
+        "try_wait.parity.acquire.cta",
+        0,
+        &["race"],
+    ),
+    (
+        "consumers release to their CTA",
+        "mbarrier.arrive.release.cluster.shared::cluster",
+        "mbarrier.arrive.release.cta.shared::cluster",
+        1,
+        &["race", "barrier.parity"],
+    ),
+    (
+        "consumers release nothing",
+        "mbarrier.arrive.release.cluster.shared::cluster",
+        "mbarrier.arrive.relaxed.cluster.shared::cluster",
+        1,
+        &["race", "barrier.parity"],
+    ),
+    (
+        "the other CTA's slot is not freed",
+        "mapa.shared::cluster.u32 %t0, %eprev, 1;",
+        "mapa.shared::cluster.u32 %t0, %eprev, 0;",
+        0,
+        &["deadlock", "undefined", "barrier.arrive", "race", "barrier.parity"],
+    ),
+    ("half of B for one CTA", "mov.u16  %both, 3;", "mov.u16  %both, 1;", 0, &["deadlock", "barrier.tx"]),
+    ("a CTA that the cluster lacks", "mov.u16  %both, 3;", "mov.u16  %both, 5;", 0, &["cluster.mask"]),
+    ("the same half twice", "shl.b32    %t1, %rank, 13; ", "mov.u32    %t1, 0; ", 0, &["race", "undefined"]),
+    (
+        "the other half's rows",
+        "shl.b32    %t1, %rank, 6;",
+        "xor.b32    %t1, %rank, 1; shl.b32 %t1, %t1, 6;",
+        0,
+        &["result"],
+    ),
+    ("only A expected", "[%fullb], 32768;", "[%fullb], 24576;", 0, &["barrier.tx", "race", "undefined"]),
+    (
+        "no barrier at the end",
+        "barrier.cluster.arrive.release.aligned;              // neither ends while the other signals it\n    barrier.cluster.wait.acquire.aligned;                // neither ends while the other signals it",
+        "",
+        0,
+        &["exit.cluster"],
+    ),
+];
+
 fn mutate(text: &str, old: &str, new: &str, which: usize) -> String {
     let parts: Vec<&str> = text.split(old).collect();
     assert!(which + 1 < parts.len(), "text of the mutation not found: {old}");
@@ -316,17 +380,25 @@ fn tries() -> Vec<RunOptions> {
     v
 }
 
+/// What is damaged.
+#[derive(Copy, Clone)]
+enum Base {
+    Blackwell,
+    Hopper,
+    Pairs,
+}
+
 /// Code of the first fault, or `result`, or `none`.
-fn outcome(text: &str, hopper: bool, o: &RunOptions) -> (&'static str, String) {
+fn outcome(text: &str, base: Base, o: &RunOptions) -> (&'static str, String) {
     let p = match Program::parse(text) {
         Ok(p) => p,
         Err(e) => return ("parse", e[0].to_string()),
     };
     let mut mem = Memory::new();
-    let (l, c, want) = if hopper {
-        gemm_hand(&mut mem, 136, 136, 328, 1, true)
-    } else {
-        gemm_hand(&mut mem, 264, 264, 328, 1, false)
+    let (l, c, want) = match base {
+        Base::Hopper => gemm_hand(&mut mem, 136, 136, 328, 1, true),
+        Base::Blackwell => gemm_hand(&mut mem, 264, 264, 328, 1, false),
+        Base::Pairs => gemm_pairs(&mut mem, 136, 136, 328, 2),
     };
     match Machine::run(&p, &l, &mut mem, o, &mut NoTrace) {
         Err(f) => (f.code, f.to_string()),
@@ -337,13 +409,18 @@ fn outcome(text: &str, hopper: bool, o: &RunOptions) -> (&'static str, String) {
     }
 }
 
-fn check(base: &str, hopper: bool, table: &[Mutation]) {
+fn check(base: Base, table: &[Mutation]) {
+    let whole = match base {
+        Base::Blackwell => include_str!("data/gemm_sm100a.ptx"),
+        Base::Hopper => include_str!("data/gemm_sm90a.ptx"),
+        Base::Pairs => include_str!("data/gemm_cluster_sm90a.ptx"),
+    };
     let mut bad = Vec::new();
     for (name, old, new, which, codes) in table {
-        let text = mutate(base, old, new, *which);
+        let text = mutate(whole, old, new, *which);
         let mut got = ("none", String::new());
         for o in tries() {
-            got = outcome(&text, hopper, &o);
+            got = outcome(&text, base, &o);
             if got.0 != "none" {
                 break;
             }
@@ -357,10 +434,15 @@ fn check(base: &str, hopper: bool, table: &[Mutation]) {
 
 #[test]
 fn blackwell() {
-    check(include_str!("data/gemm_sm100a.ptx"), false, BLACKWELL);
+    check(Base::Blackwell, BLACKWELL);
 }
 
 #[test]
 fn hopper() {
-    check(include_str!("data/gemm_sm90a.ptx"), true, HOPPER);
+    check(Base::Hopper, HOPPER);
+}
+
+#[test]
+fn pairs() {
+    check(Base::Pairs, PAIRS);
 }

@@ -93,6 +93,7 @@ fn run(folder: &Path, case: &Value, mode: Mode) -> Result<(), String> {
         block: triple(&case["block"]),
         dynamic_smem: number(&case["smem"]),
         args,
+        ..Launch::default()
     };
     let options = if case["detectors"] == true { all(mode) } else { none(mode) };
     Machine::run(&program, &launch, &mut memory, &options, &mut NoTrace).map_err(|f| f.to_string())?;

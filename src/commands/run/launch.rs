@@ -189,7 +189,8 @@ impl Setup {
         }
         Ok(Launch {
             kernel: Some(kernel.name.clone()),
-            grid: args.grid.unwrap_or([1; 3]),
+            grid: args.grid.or(args.cluster).or(k.bounds.cluster).unwrap_or([1; 3]),
+            cluster: args.cluster,
             block,
             dynamic_smem: args.smem,
             args: list,

@@ -41,7 +41,7 @@ pub struct Args {
     /// An argument; see below
     #[arg(short, long = "arg", value_name = "NAME=VALUE", value_parser = args::pair)]
     args: Vec<(String, String)>,
-    /// CTAs [default: what the launch metadata suggest, else 1]
+    /// CTAs [default: what the launch metadata suggest, else one cluster]
     #[arg(long, value_name = "X[,Y[,Z]]", value_parser = args::extents)]
     grid: Option<[u32; 3]>,
     /// Launch metadata of a `.ptx` file, as `compile` writes them [default: FILE.json if there is one]. Without
@@ -51,6 +51,9 @@ pub struct Args {
     /// Threads of a CTA, without launch metadata [default: `.reqntid` of the kernel]
     #[arg(long, value_name = "X[,Y[,Z]]", value_parser = args::extents)]
     block: Option<[u32; 3]>,
+    /// CTAs of a cluster, without launch metadata [default: `.reqnctapercluster` of the kernel, else 1]
+    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = args::extents)]
+    cluster: Option<[u32; 3]>,
     /// Bytes of dynamic shared memory, without launch metadata
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     smem: u32,
@@ -69,7 +72,7 @@ pub struct Args {
     /// Run with this many seeds of timing, `--seed` and those after it, on the same data. All must give the same bytes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     seeds: u32,
-    /// CTAs that run at the same time
+    /// CTAs that run at the same time; whole clusters, one at least
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     resident: u32,
     /// Look for races, missing fences and undefined reads
@@ -220,9 +223,12 @@ pub fn choose<'a>(wanted: Option<&str>, names: &[&'a str]) -> Result<&'a str, Fa
 
 /// Compiles the text and takes one kernel of it.
 fn compile(args: &Args, gpu: Option<&Device>) -> Result<Kernel, Failure> {
-    for (given, option) in
-        [(args.launch.is_some(), "--launch"), (args.block.is_some(), "--block"), (args.smem != 0, "--smem")]
-    {
+    for (given, option) in [
+        (args.launch.is_some(), "--launch"),
+        (args.block.is_some(), "--block"),
+        (args.cluster.is_some(), "--cluster"),
+        (args.smem != 0, "--smem"),
+    ] {
         if given {
             return usage(format!("{option} is for .ptx files"));
         }
@@ -283,8 +289,8 @@ fn load_ptx(args: &Args) -> Result<Kernel, Failure> {
         }
         None => None,
     };
-    if metadata.is_some() && (args.block.is_some() || args.smem != 0) {
-        return usage("--block and --smem are what the launch metadata say");
+    if metadata.is_some() && (args.block.is_some() || args.cluster.is_some() || args.smem != 0) {
+        return usage("--block, --cluster and --smem are what the launch metadata say");
     }
     Ok(Kernel { name, ptx, program, metadata, source: None })
 }

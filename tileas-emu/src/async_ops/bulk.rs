@@ -4,7 +4,7 @@
 //! the machine may take.
 //! Source: PTX ISA, "cp.async.bulk", "cp.async.bulk.commit_group", "cp.async.bulk.wait_group".
 
-use super::Pending;
+use super::{Order, Pending, Source};
 use crate::decode::build::Build;
 use crate::decode::table::{Row, row};
 use crate::decode::{Exec, R};
@@ -28,14 +28,30 @@ fn check(smem: u32, global: u64, bytes: u32) -> X<()> {
 
 fn load(b: &mut Build<'_>) -> R<Exec> {
     b.visible();
-    b.count(4)?;
+    let hint = b.inst.opcode.contains("cache_hint");
+    let multicast = b.inst.opcode.contains("multicast");
+    let own = b.own_shared();
+    if own && multicast {
+        return Err(b.error("P011", "a copy into the CTA alone has no multicast"));
+    }
+    b.count(4 + usize::from(multicast) + usize::from(hint))?;
     let (dst, src, n, mbar) = (b.mem(0)?, b.mem(1)?, b.src(2, 4)?, b.mem(3)?);
+    let mask = if multicast { Some(b.src(4, 2)?) } else { None };
+    if hint {
+        b.src(4 + usize::from(multicast), 8)?;
+    }
     Ok(Box::new(move |cx, m| {
         for l in lanes(m) {
-            let (smem, global, bytes) = (cx.shared_address(dst, l)?, cx.w.address(src, l), cx.w.u32(n, l));
+            let (smem, bar) = (cx.place_in_shared(dst, l, own)?, cx.place_in_shared(mbar, l, own)?);
+            let (ranks, smem, bar) = cx.targets(smem, bar, mask.map(|c| cx.w.u32(c, l)))?;
+            let (global, bytes) = (cx.w.address(src, l), cx.w.u32(n, l));
             check(smem, global, bytes)?;
-            let bar = cx.shared_address(mbar, l)?;
-            cx.issue_load(l, vec![Piece { smem, global: Some(global), bytes }], None, bar, bytes)?;
+            let pieces = vec![Piece { smem, global: Some(global), bytes }];
+            cx.note_bulk(&pieces);
+            for rank in ranks {
+                let (pieces, signal) = (pieces.clone(), (bar, bytes));
+                cx.issue_load(l, rank, Order { pieces, map: None, signal, source: Source::Global })?;
+            }
         }
         Ok(Flow::Next)
     }))
@@ -124,7 +140,7 @@ fn wait(b: &mut Build<'_>) -> R<Exec> {
                 .collect();
             for id in todo {
                 while cx.cta.stores.iter().any(|s| s.id == id && s.stage < stage) {
-                    cx.cta.complete(Pending::Store(id), cx.mem, cx.gshadow)?;
+                    cx.cta.complete(Pending::Store(id), cx.mem, cx.gshadow, &mut cx.peers)?;
                 }
                 if let Some(s) = cx.cta.stores.iter_mut().find(|s| s.id == id) {
                     s.read_waited = true;
@@ -147,7 +163,10 @@ fn wait(b: &mut Build<'_>) -> R<Exec> {
 
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
-    row("cp.async.bulk.{shared::cta,shared::cluster}.global.mbarrier::complete_tx::bytes", load),
+    row(
+        "cp.async.bulk.{shared::cta,shared::cluster}.global.mbarrier::complete_tx::bytes.multicast::cluster?.L2::cache_hint?",
+        load,
+    ),
     row("cp.async.bulk.global.shared::cta.bulk_group", store),
     row("cp.async.bulk.commit_group", commit),
     row("cp.async.bulk.wait_group.read?", wait),

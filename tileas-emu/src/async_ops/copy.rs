@@ -88,7 +88,7 @@ impl Cx<'_> {
         let mine = |c: &Copy| c.site.warp == warp && c.parts.iter().any(covered);
         let todo: Vec<u64> = self.cta.copies.iter().filter(|c| mine(c)).map(|c| c.id).collect();
         for id in todo {
-            self.cta.complete(Pending::Copy(id), self.mem, self.gshadow)?;
+            self.cta.complete(Pending::Copy(id), self.mem, self.gshadow, &mut self.peers)?;
             let Some(i) = self.cta.copies.iter().position(|c| c.id == id) else { continue };
             let c = &mut self.cta.copies[i];
             let (over, left): (Vec<Part>, Vec<Part>) = c.parts.iter().partition(|p| covered(p));

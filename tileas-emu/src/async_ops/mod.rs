@@ -2,23 +2,54 @@
 //!
 //! An operation's effect happens when the scheduler completes it, anywhere between its issue and
 //! the wait that demands it. Issue checks operands; completion moves data, checks races and signals.
+//! What writes shared memory is in flight at the CTA whose memory that is, whichever CTA of the cluster has issued it.
 
 pub mod bulk;
 pub mod copy;
 pub mod operands;
+pub mod remote;
 pub mod tcgen05;
 pub mod tma;
 pub mod tmem_move;
 pub mod wgmma;
 
 use crate::detect::clock::Released;
+use crate::detect::shadow::Epoch;
 use crate::detect::{GlobalShadow, Ticket, Who};
+use crate::exec::atomic::Update;
+use crate::exec::cx::Peers;
 use crate::exec::{Trap, X};
 use crate::layout::tma::{Piece, RedOp};
 use crate::layout::tma_map::{TensorMap, TmaType};
 use crate::mem::cta::Cta;
 use crate::mem::global::Memory;
 use crate::trace::Lane;
+use std::sync::Arc;
+
+/// A load, or another operation that writes shared memory and signals an mbarrier there.
+pub struct Order {
+    /// Runs of bytes.
+    pub pieces: Vec<Piece>,
+    /// The map; none for a bulk copy.
+    pub map: Option<TensorMap>,
+    /// mbarrier and bytes to complete on it.
+    pub signal: (u32, u32),
+    /// Where the bytes come from.
+    pub source: Source,
+}
+
+/// Where the bytes of a load come from.
+#[derive(Clone)]
+pub enum Source {
+    /// Global memory.
+    Global,
+    /// Shared memory of a CTA (number plus one) of the cluster from an address, and the identity of reading it.
+    Shared(u32, u32, Ticket),
+    /// Registers.
+    Registers(Vec<u8>),
+    /// Registers, combined with what lies there.
+    Reduce(u64, Arc<Update>),
+}
 
 /// A TMA or bulk load in flight.
 pub struct Load {
@@ -26,12 +57,10 @@ pub struct Load {
     pub id: u64,
     /// Its identity for the detectors.
     pub ticket: Ticket,
-    /// Runs of bytes.
-    pub pieces: Vec<Piece>,
-    /// The map; none for a bulk copy.
-    pub map: Option<TensorMap>,
-    /// mbarrier and bytes to complete on it.
-    pub signal: (u32, u32),
+    /// The CTA (number plus one) that issued it.
+    pub from: u32,
+    /// What it does.
+    pub order: Order,
     /// Where it was issued.
     pub site: Site,
 }
@@ -133,14 +162,20 @@ impl Cta {
     }
 
     /// Completes a pending operation (one stage of it, for a store).
-    pub fn complete(&mut self, p: Pending, mem: &mut Memory, shadow: &mut GlobalShadow) -> X<()> {
+    pub fn complete(
+        &mut self,
+        p: Pending,
+        mem: &mut Memory,
+        shadow: &mut GlobalShadow,
+        peers: &mut Peers<'_>,
+    ) -> X<()> {
         self.changed();
         match p {
             Pending::Copy(id) => self.finish_copy(id, mem, shadow),
             Pending::Load(id) => {
                 let Some(i) = self.loads.iter().position(|l| l.id == id) else { return Ok(()) };
                 let load = self.loads.remove(i);
-                self.finish_load(&load, mem, shadow)
+                self.finish_load(&load, mem, shadow, peers)
             }
             Pending::Store(id) => {
                 let Some(i) = self.stores.iter().position(|l| l.id == id) else { return Ok(()) };
@@ -151,7 +186,7 @@ impl Cta {
             }
             Pending::Pipe(t) => {
                 let Some(op) = self.pipes.get_mut(&t).and_then(|q| q.pop_front()) else { return Ok(()) };
-                self.finish_pipe(&op)
+                self.finish_pipe(&op, peers)
             }
             Pending::Move(w, id) => {
                 let Some(mut warp) = self.warps[w as usize].take() else { return Ok(()) };
@@ -177,31 +212,62 @@ impl Cta {
             None => Released::default(),
             Some(k) => {
                 let mut r = k.released();
-                r.g.raise(t.agent, t.clock);
+                r.own.g.raise(t.agent, t.clock);
                 r
             }
         }
     }
 
-    fn finish_load(&mut self, load: &Load, mem: &mut Memory, shadow: &mut GlobalShadow) -> X<()> {
+    fn finish_load(
+        &mut self,
+        load: &Load,
+        mem: &mut Memory,
+        shadow: &mut GlobalShadow,
+        peers: &mut Peers<'_>,
+    ) -> X<()> {
         let mut buffer = Vec::new();
+        let order = &load.order;
         let epoch = self.det.ticket_epoch(&load.ticket, load.site.pc);
-        let elem = load.map.map_or(1, |m| m.elem.bits().div_ceil(8));
-        for p in &load.pieces {
+        // Stores and reductions of threads stay in the generic proxy.
+        let (is_async, atomic) = match order.source {
+            Source::Global | Source::Shared(..) => (true, false),
+            Source::Registers(_) => (false, false),
+            Source::Reduce(..) => (false, true),
+        };
+        let epoch = Epoch { is_async, atomic, ..epoch };
+        let mut release = self.completion(&load.ticket);
+        let elem = order.map.map_or(1, |m| m.elem.bits().div_ceil(8));
+        for p in &order.pieces {
             buffer.clear();
+            match &order.source {
+                Source::Global => {}
+                Source::Shared(cta, from, reading) => {
+                    let reader = if *cta == self.det.cta { &mut *self } else { peers.member(*cta)? };
+                    buffer = reader.read_bulk(*from, p.bytes, reading, load.site)?;
+                    release.raise(*cta, self.det.cta, reading.agent, reading.clock);
+                }
+                Source::Registers(data) => buffer.extend_from_slice(data),
+                Source::Reduce(value, f) => {
+                    self.smem.check_defined(p.smem, p.bytes, "red.async")?;
+                    let word = |b: &[u8]| b.iter().rev().fold(0u64, |v, &x| v << 8 | u64::from(x));
+                    let new = f(word(self.smem.slice(p.smem, p.bytes)), *value, 0).to_le_bytes();
+                    buffer.extend_from_slice(&new[..p.bytes as usize]);
+                }
+            }
             match p.global {
+                _ if !buffer.is_empty() => {}
                 Some(g) => {
                     buffer.extend_from_slice(mem.slice(g, p.bytes)?);
                     if let Some(k) = &load.ticket.know {
                         shadow.access(&self.det, g, p.bytes, false, &Who { epoch, know: k, since: 0 })?;
                     }
                 }
-                None => match &load.map {
+                None => match &order.map {
                     Some(m) => buffer.extend((0..p.bytes).map(|i| m.fill_byte(i % elem))),
                     None => buffer.resize(p.bytes as usize, 0),
                 },
             }
-            if let Some(m) = &load.map
+            if let Some(m) = &order.map
                 && m.elem.bits() == 32
             {
                 for w in buffer.chunks_exact_mut(4) {
@@ -223,12 +289,27 @@ impl Cta {
             }
             self.smem.write(p.smem, &buffer);
         }
-        let release = self.completion(&load.ticket);
-        self.log(Lane::Load, load.site.line, "load complete", load.signal.0.into());
-        self.signals(load.signal.0, load.site)?;
-        let done = self.transact(load.signal.0, -i64::from(load.signal.1), Some(&release));
+        let (mbar, bytes) = order.signal;
+        self.log(Lane::Load, load.site.line, "load complete", mbar.into());
+        self.signals(mbar, load.site)?;
+        self.receive(mbar, &release, load.from, is_async)?;
+        let done = self.transact(mbar, -i64::from(bytes));
         self.det.load_done(load.ticket.agent);
         done
+    }
+
+    /// What a bulk copy reads in this CTA's shared memory.
+    fn read_bulk(&mut self, from: u32, bytes: u32, reading: &Ticket, site: Site) -> X<Vec<u8>> {
+        self.smem.check_defined(from, bytes, "bulk copy")?;
+        if self.explore {
+            self.footprint.bytes(from, bytes, false);
+        }
+        if let Some(k) = &reading.know {
+            let epoch = self.det.ticket_epoch(reading, site.pc);
+            self.det.shared(from, bytes, false, &Who { epoch, know: k, since: 0 })?;
+        }
+        self.det.load_done(reading.agent);
+        Ok(self.smem.slice(from, bytes).to_vec())
     }
 
     /// Takes a store through its next stage.
@@ -250,7 +331,7 @@ impl Cta {
         } else if s.stage == 1 {
             s.stage = 2;
             let epoch = self.det.ticket_epoch(&s.writing, s.site.pc);
-            let epoch = crate::detect::shadow::Epoch { atomic: s.reduce.is_some(), ..epoch };
+            let epoch = Epoch { atomic: s.reduce.is_some(), ..epoch };
             let mut at = 0;
             for p in &s.pieces {
                 let data = &s.data[at..at + p.bytes as usize];

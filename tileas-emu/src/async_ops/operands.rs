@@ -169,6 +169,8 @@ impl Cta {
 }
 
 /// `sum_k a[row][k] * b[n][k]` for all `n`, in f64 in order of k; `bt` is `[k][n]`.
+// The hot loop of matrix products: by itself it gets the registers it needs.
+#[inline(never)]
 pub fn row_times(a: &[f32], bt: &[f64], n: usize, out: &mut [f64]) {
     out.fill(0.0);
     for (k, &x) in a.iter().enumerate() {

@@ -10,7 +10,7 @@ use crate::decode::build::{Addr, Build, PredSrc};
 use crate::decode::table::{Row, row};
 use crate::decode::{Col, Collective, Exec, R};
 use crate::detect::{Agent, Ticket, Who};
-use crate::exec::cx::{Cx, lanes};
+use crate::exec::cx::{Cx, Peers, lanes};
 use crate::exec::{Flow, Trap, Wait, X};
 use crate::layout::idesc::{Elem, Idesc, Kind};
 use crate::layout::operand::{Family, Major, Operand, SmemDesc};
@@ -20,6 +20,7 @@ use crate::mem::cta::Cta;
 use crate::num::mma::finish;
 use crate::parse::ast;
 use crate::trace::Lane;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// What a pipe operation does.
@@ -28,8 +29,8 @@ pub enum Work {
     Mma(Box<Mma>),
     /// Copy of shared memory to tensor memory: shape, descriptor, first column.
     Copy(CpShape, SmemDesc, u32),
-    /// Arrival on an mbarrier.
-    Commit(u32),
+    /// Arrival on an mbarrier of each of these CTAs (numbers plus one), at the same address.
+    Commit(Vec<u32>, u32),
 }
 
 /// Operand A.
@@ -60,18 +61,24 @@ pub struct Mma {
 
 impl Cta {
     /// Completes a pipe operation.
-    pub fn finish_pipe(&mut self, op: &PipeOp) -> X<()> {
+    pub fn finish_pipe(&mut self, op: &PipeOp, peers: &mut Peers<'_>) -> X<()> {
         match &op.work {
-            Work::Commit(mbar) => {
+            Work::Commit(ctas, mbar) => {
                 let mut release = self.completion(&op.ticket);
                 if let Some(k) = &op.ticket.know {
                     // A commit also orders the tensor memory its thread's operations touched.
-                    release.t.join(&k.t);
-                    release.t.raise(op.ticket.agent, op.ticket.clock);
+                    release.own.t.join(&k.t);
+                    release.own.t.raise(op.ticket.agent, op.ticket.clock);
                 }
                 self.log(Lane::Tensor, op.site.line, "commit", u64::from(*mbar));
-                self.signals(*mbar, op.site)?;
-                self.arrive(*mbar, 1, &release)
+                let from = self.det.cta;
+                for &to in ctas {
+                    let cta = if to == from { &mut *self } else { peers.member(to)? };
+                    cta.signals(*mbar, op.site)?;
+                    cta.receive(*mbar, &release.moved(from, to), from, true)?;
+                    cta.arrive(*mbar, 1)?;
+                }
+                Ok(())
             }
             Work::Copy(shape, desc, column) => {
                 self.copy(op, *shape, *desc, *column)?;
@@ -251,8 +258,15 @@ impl Cx<'_> {
         } else {
             Ticket::default()
         };
-        if let Work::Commit(mbar) = work {
-            self.cta.check_published(mbar, &ticket)?;
+        if let Work::Commit(ctas, mbar) = &work {
+            let from = self.cta.det.cta;
+            for &to in ctas.iter().filter(|&&to| to != from) {
+                let know = ticket.know.as_ref().map(|k| Rc::new(k.moved(from, to)));
+                self.peers.member(to)?.check_published(*mbar, &Ticket { know, ..ticket })?;
+            }
+            if ctas.contains(&from) {
+                self.cta.check_published(*mbar, &ticket)?;
+            }
         }
         let (id, site) = (self.cta.op_id(), self.site());
         self.cta.pipes.entry(thread).or_default().push_back(PipeOp { id, ticket, work, site });
@@ -380,13 +394,21 @@ fn cp(b: &mut Build<'_>) -> R<Exec> {
 
 fn commit(b: &mut Build<'_>) -> R<Exec> {
     b.visible();
-    b.count(1)?;
+    let multicast = b.inst.opcode.contains("multicast");
+    b.count(1 + usize::from(multicast))?;
     let a = b.mem(0)?;
+    let mask = if multicast { Some(b.src(1, 2)?) } else { None };
     Ok(Box::new(move |cx, m| {
         for l in lanes(m) {
-            let mbar = cx.shared_address(a, l)?;
-            cx.cta.mbarrier(mbar)?;
-            cx.issue_pipe(l, Work::Commit(mbar))?;
+            let mbar = cx.cluster_address(a, l)?;
+            let (ranks, mbar, _) = cx.targets(mbar, mbar, mask.map(|c| cx.w.u32(c, l)))?;
+            let ctas = ranks.iter().map(|&r| {
+                let cta = cx.peers.of_rank(cx.cta, r)?;
+                cta.mbarrier(mbar)?;
+                Ok(cta.det.cta)
+            });
+            let ctas = ctas.collect::<X<Vec<u32>>>()?;
+            cx.issue_pipe(l, Work::Commit(ctas, mbar))?;
             cx.log("commit issued", mbar.into());
         }
         Ok(Flow::Next)
@@ -406,7 +428,7 @@ fn alloc(b: &mut Build<'_>) -> R<Exec> {
         let Some(at) = cx.cta.tmem.allocate(columns, w, line)? else {
             return Ok(Flow::Retry(Wait::TensorMemory(columns)));
         };
-        cx.touch_shared(address, 4, true, l)?;
+        cx.touch_shared(address, 4, true, false, l)?;
         cx.cta.smem.write(address, &at.to_le_bytes());
         cx.cta.changed();
         cx.log("tcgen05.alloc", at.into());
@@ -458,7 +480,10 @@ pub const ROWS: &[Row] = &[
         "tcgen05.cp.cta_group::1.{128x256b,4x256b,128x128b,64x128b,32x128b}.{warpx2::02_13,warpx2::01_23,warpx4}?",
         cp,
     ),
-    row("tcgen05.commit.cta_group::1.mbarrier::arrive::one.{shared::cluster}?.b64", commit),
+    row(
+        "tcgen05.commit.cta_group::1.mbarrier::arrive::one.{shared::cluster}?.multicast::cluster?.b64",
+        commit,
+    ),
     row("tcgen05.alloc.cta_group::1.sync.aligned.{shared::cta}?.b32", alloc),
     row("tcgen05.dealloc.cta_group::1.sync.aligned.b32", dealloc),
     row("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned", relinquish),

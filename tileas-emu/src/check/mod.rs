@@ -25,10 +25,11 @@ pub enum Verdict {
 }
 
 /// Kernels that texts are damaged from.
-pub const CORPUS: [&str; 3] = [
+pub const CORPUS: [&str; 4] = [
     include_str!("../../tests/data/gemm_sm90a.ptx"),
     include_str!("../../tests/data/gemm_sm100a.ptx"),
     include_str!("../../tests/data/gemm_f16.ptx"),
+    include_str!("../../tests/data/clusters_sm90a.ptx"),
 ];
 
 /// Parses any bytes.

@@ -105,6 +105,12 @@ impl<'a> Build<'a> {
         self.m(k).unwrap_or("")
     }
 
+    /// Whether the first space that the opcode names is the shared memory of the CTA alone.
+    pub fn own_shared(&self) -> bool {
+        let first = self.inst.opcode.split('.').find(|m| m.starts_with("shared") || *m == "global");
+        first.is_some_and(|m| matches!(m, "shared" | "shared::cta"))
+    }
+
     /// Number of operands.
     pub fn len(&self) -> usize {
         self.inst.operands.len()
@@ -279,6 +285,7 @@ impl<'a> Build<'a> {
                     self.preads.push(p);
                     Ok(PredSrc::Reg(p, false))
                 }
+                None if let Some(p) = self.regs.special_pred(n) => Ok(PredSrc::Reg(p, false)),
                 _ => Err(self.error("P013", format!("`{n}` is not a declared predicate"))),
             },
             _ => Err(self.error("P012", "a predicate is expected")),

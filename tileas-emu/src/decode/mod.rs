@@ -153,6 +153,11 @@ pub const SMEM_LIMIT: u32 = 232_448;
 pub const PARAM_WINDOW: u64 = 0x7D00_0000_0000;
 /// Generic addresses of shared memory.
 pub const SHARED_WINDOW: u64 = 0x7E00_0000_0000;
+/// Offsets in the shared window of the CTAs of a cluster: 2^24 for each rank. Below it lies the CTA's own memory, which
+/// has offsets of both kinds.
+pub const CLUSTER_WINDOW: u32 = 0x4000_0000;
+/// Most CTAs of a cluster. Up to 8 are portable, more a device may refuse.
+pub const CLUSTER_LIMIT: u32 = 16;
 /// Generic addresses of local memory.
 pub const LOCAL_WINDOW: u64 = 0x7C00_0000_0000;
 /// Addresses of module variables.

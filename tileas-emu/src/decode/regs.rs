@@ -118,10 +118,20 @@ pub enum Special {
     DynamicSmem,
     /// `%total_smem_size`.
     TotalSmem,
-    /// Registers that are 0 without clusters.
-    Zero,
-    /// Registers that are 1 without clusters, and the clock, which stands still: nothing is timed here.
-    One,
+    /// `%clusterid`.
+    ClusterId(u8),
+    /// `%nclusterid`.
+    NClusterId(u8),
+    /// `%cluster_ctaid`.
+    ClusterCtaid(u8),
+    /// `%cluster_nctaid`.
+    ClusterNctaid(u8),
+    /// `%cluster_ctarank`.
+    ClusterCtaRank,
+    /// `%cluster_nctarank`.
+    ClusterNctaRank,
+    /// `%clock`, which stands still: nothing is timed here.
+    Clock,
 }
 
 fn special(name: &str) -> Option<Special> {
@@ -150,8 +160,13 @@ fn special(name: &str) -> Option<Special> {
         ("%lanemask_ge", None) => Special::LaneMask(4),
         ("%dynamic_smem_size", None) => Special::DynamicSmem,
         ("%total_smem_size", None) => Special::TotalSmem,
-        ("%cluster_ctarank", None) | ("%cluster_ctaid", Some(_)) => Special::Zero,
-        ("%cluster_nctarank" | "%clock", None) | ("%cluster_nctaid", Some(_)) => Special::One,
+        ("%clusterid", Some(k)) => Special::ClusterId(k),
+        ("%nclusterid", Some(k)) => Special::NClusterId(k),
+        ("%cluster_ctaid", Some(k)) => Special::ClusterCtaid(k),
+        ("%cluster_nctaid", Some(k)) => Special::ClusterNctaid(k),
+        ("%cluster_ctarank", None) => Special::ClusterCtaRank,
+        ("%cluster_nctarank", None) => Special::ClusterNctaRank,
+        ("%clock", None) => Special::Clock,
         _ => return None,
     })
 }
@@ -229,6 +244,8 @@ pub struct RegFile {
     pub const_list: Vec<(Col, u64, u32)>,
     /// Special registers and their columns.
     pub special_list: Vec<(Special, Col)>,
+    /// The predicate `%is_explicit_cluster`, if the kernel reads it.
+    pub explicit_cluster: Option<PCol>,
     /// Names for messages, by column; empty for constants.
     names: Vec<(Col, String, Option<u32>)>,
 }
@@ -322,6 +339,15 @@ impl RegFile {
         self.consts.insert((value, words), c);
         self.const_list.push((c, value, words));
         Ok(c)
+    }
+
+    /// The special register that is a predicate.
+    pub fn special_pred(&mut self, name: &str) -> Option<PCol> {
+        if name == "%is_explicit_cluster" && self.explicit_cluster.is_none() && self.preds < MOST {
+            self.explicit_cluster = Some(self.preds as PCol);
+            self.preds += 1;
+        }
+        self.explicit_cluster.filter(|_| name == "%is_explicit_cluster")
     }
 
     /// Column of a special register.

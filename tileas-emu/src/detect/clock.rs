@@ -3,7 +3,10 @@
 //! Agents are warps and asynchronous engines. An agent's accesses carry its clock; another agent
 //! knows of them when its vector has that clock. [`Know`] keeps three vectors because one order is
 //! not enough: `g` is causality, `p` what of it crossed a proxy fence (asynchronous engines see
-//! only that of ordinary writes), `t` what tcgen05 operations are ordered after.
+//! only that of ordinary writes), `t` what tcgen05 operations are ordered after. Agents of other CTAs have
+//! vectors of their own, a [`View`] for each CTA; what goes from one CTA to another changes its view on the way.
+
+use std::rc::Rc;
 
 /// A vector clock; absent entries are 0.
 ///
@@ -94,25 +97,67 @@ impl Own {
     }
 }
 
-/// What a release hands over.
+/// The CTAs that a release, an acquire or a fence is for.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Scope {
+    /// The thread's own.
+    Cta,
+    /// Those of its cluster.
+    Cluster,
+    /// All.
+    Device,
+}
+
+impl Scope {
+    /// The scope that an opcode names.
+    pub fn of(opcode: &str) -> Option<Scope> {
+        opcode.split('.').find_map(|m| match m {
+            "cta" => Some(Scope::Cta),
+            "cluster" => Some(Scope::Cluster),
+            "gpu" | "gl" | "sys" => Some(Scope::Device),
+            _ => None,
+        })
+    }
+}
+
+/// What is known of the agents of one CTA.
 #[derive(Clone, Default, Debug)]
-pub struct Released {
+pub struct View {
     /// Causality.
     pub g: Clock,
     /// Ordinary accesses that crossed a proxy fence.
     pub p: Clock,
     /// Tensor-memory accesses.
     pub t: Clock,
-    /// Causality of other CTAs, by CTA number plus one.
-    pub foreign: Vec<(u32, Clock)>,
+    /// Initialisations of mbarriers that crossed a `fence.mbarrier_init`; only in clusters of several CTAs.
+    pub i: Clock,
+}
+
+impl View {
+    /// Adds what another view has.
+    pub fn join(&mut self, other: &View) {
+        self.g.join(&other.g);
+        self.p.join(&other.p);
+        self.t.join(&other.t);
+        self.i.join(&other.i);
+    }
+}
+
+/// What a release hands over.
+#[derive(Clone, Default, Debug)]
+pub struct Released {
+    /// Of the CTA that has it.
+    pub own: View,
+    /// Of other CTAs, by CTA number plus one.
+    pub foreign: Vec<(u32, View)>,
 }
 
 /// Joins what is known of other CTAs.
-fn join_foreign(a: &mut Vec<(u32, Clock)>, b: &[(u32, Clock)]) {
-    for (cta, clock) in b {
+fn join_foreign(a: &mut Vec<(u32, View)>, b: &[(u32, View)]) {
+    for (cta, view) in b {
         match a.iter_mut().find(|x| x.0 == *cta) {
-            Some(x) => x.1.join(clock),
-            None => a.push((*cta, clock.clone())),
+            Some(x) => x.1.join(view),
+            None => a.push((*cta, view.clone())),
         }
     }
 }
@@ -120,10 +165,35 @@ fn join_foreign(a: &mut Vec<(u32, Clock)>, b: &[(u32, Clock)]) {
 impl Released {
     /// Adds another release.
     pub fn join(&mut self, other: &Released) {
-        self.g.join(&other.g);
-        self.p.join(&other.p);
-        self.t.join(&other.t);
+        self.own.join(&other.own);
         join_foreign(&mut self.foreign, &other.foreign);
+    }
+
+    /// Adds an agent's clock: one of CTA `cta`, where `own` has the release.
+    pub fn raise(&mut self, cta: u32, own: u32, agent: u16, clock: u32) {
+        if cta == own {
+            self.own.g.raise(agent, clock);
+        } else {
+            let mut view = View::default();
+            view.g.raise(agent, clock);
+            join_foreign(&mut self.foreign, &[(cta, view)]);
+        }
+    }
+
+    /// What CTA `from` hands over, as CTA `to` has it (numbers plus one).
+    pub fn moved(&self, from: u32, to: u32) -> Released {
+        if from == to {
+            return self.clone();
+        }
+        let mut out = Released { own: View::default(), foreign: vec![(from, self.own.clone())] };
+        for (cta, view) in &self.foreign {
+            if *cta == to {
+                out.own = view.clone();
+            } else {
+                out.foreign.push((*cta, view.clone()));
+            }
+        }
+        out
     }
 }
 
@@ -140,12 +210,35 @@ pub struct Know {
     pub t_out: Clock,
     /// Acquired, but before an `after_thread_sync`.
     pub t_in: Clock,
-    /// Causality of other CTAs, by CTA number plus one.
-    pub foreign: Vec<(u32, Clock)>,
-    /// What the last fence released, for relaxed atomics after it.
-    pub fence_out: Option<Box<Released>>,
-    /// What relaxed atomics have read, for the next fence: CTA number plus one, and its release.
-    pub fence_in: Vec<(u32, Released)>,
+    /// Initialisations of mbarriers, see [`View::i`].
+    pub i: Clock,
+    /// Of other CTAs, by CTA number plus one.
+    pub foreign: Vec<(u32, View)>,
+    /// What fences of each scope and of wider ones released last, for relaxed atomics after them.
+    pub fence_out: [Option<Rc<Released>>; 3],
+    /// What relaxed atomics have read, for the next fence.
+    pub fence_in: Vec<Sent>,
+}
+
+/// What a CTA has released to an address.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// CTA number plus one.
+    pub cta: u32,
+    /// For whom.
+    pub scope: Scope,
+    /// What.
+    pub what: Released,
+}
+
+impl Sent {
+    /// Adds a release to a list.
+    pub fn add(list: &mut Vec<Sent>, cta: u32, scope: Scope, what: &Released) {
+        match list.iter_mut().find(|x| (x.cta, x.scope) == (cta, scope)) {
+            Some(x) => x.what.join(what),
+            None => list.push(Sent { cta, scope, what: what.clone() }),
+        }
+    }
 }
 
 impl Know {
@@ -154,14 +247,16 @@ impl Know {
     pub fn released(&self) -> Released {
         let mut t = self.t_out.clone();
         t.join(&self.t_in);
-        Released { g: self.g.clone(), p: self.p.clone(), t, foreign: self.foreign.clone() }
+        let own = View { g: self.g.clone(), p: self.p.clone(), t, i: self.i.clone() };
+        Released { own, foreign: self.foreign.clone() }
     }
 
     /// Takes in a release.
     pub fn acquire(&mut self, r: &Released) {
-        self.g.join(&r.g);
-        self.p.join(&r.p);
-        self.t_in.join(&r.t);
+        self.g.join(&r.own.g);
+        self.p.join(&r.own.p);
+        self.t_in.join(&r.own.t);
+        self.i.join(&r.own.i);
         join_foreign(&mut self.foreign, &r.foreign);
     }
 
@@ -170,17 +265,20 @@ impl Know {
         if cta == own {
             self.acquire(r);
         } else {
-            join_foreign(&mut self.foreign, &[(cta, r.g.clone())]);
-            join_foreign(&mut self.foreign, &r.foreign);
+            self.acquire(&r.moved(cta, own));
         }
     }
 
-    /// Keeps a release of a CTA for the next fence.
-    pub fn keep_for_fence(&mut self, cta: u32, r: &Released) {
-        match self.fence_in.iter_mut().find(|x| x.0 == cta) {
-            Some(x) => x.1.join(r),
-            None => self.fence_in.push((cta, r.clone())),
-        }
+    /// The same, as an operation that CTA `from` issues has it in CTA `to`.
+    pub fn moved(&self, from: u32, to: u32) -> Know {
+        let mut k = Know::default();
+        k.acquire(&self.released().moved(from, to));
+        k
+    }
+
+    /// What is known of another CTA (number plus one).
+    pub fn of(&self, cta: u32) -> Option<&View> {
+        self.foreign.iter().find(|f| f.0 == cta).map(|f| &f.1)
     }
 
     /// Joins another fragment of the warp.
@@ -190,9 +288,10 @@ impl Know {
         self.t.join(&o.t);
         self.t_out.join(&o.t_out);
         self.t_in.join(&o.t_in);
+        self.i.join(&o.i);
         join_foreign(&mut self.foreign, &o.foreign);
-        for (cta, r) in &o.fence_in {
-            self.keep_for_fence(*cta, r);
+        for s in &o.fence_in {
+            Sent::add(&mut self.fence_in, s.cta, s.scope, &s.what);
         }
     }
 }

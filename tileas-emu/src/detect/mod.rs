@@ -7,7 +7,7 @@ pub mod clock;
 pub mod shadow;
 
 use crate::exec::Trap;
-use clock::{Know, Own, Released};
+use clock::{Know, Own, Released, Scope, Sent};
 use rustc_hash::FxHashMap;
 use shadow::{Conflict, Epoch, Plane, Reason, Shadow};
 use std::rc::Rc;
@@ -120,6 +120,8 @@ pub struct Det {
     pub on: Detectors,
     /// CTA number plus one.
     pub cta: u32,
+    /// The CTAs of its cluster by rank: numbers plus one.
+    pub cluster: Rc<[u32]>,
     /// Clocks by agent; the first agents are the warps.
     pub clocks: Vec<u32>,
     /// Kinds by agent.
@@ -133,8 +135,8 @@ pub struct Det {
 }
 
 impl Det {
-    /// State of CTA `cta` with `warps` warps.
-    pub fn new(on: Detectors, cta: u32, warps: u32, smem_bytes: usize) -> Self {
+    /// State of CTA `cta` (number plus one) with `warps` warps.
+    pub fn new(on: Detectors, cta: u32, cluster: Rc<[u32]>, warps: u32, smem_bytes: usize) -> Self {
         let (smem, tmem) = if on.races {
             (Shadow::new(smem_bytes.div_ceil(4)), Shadow::new(128 * 512))
         } else {
@@ -142,7 +144,8 @@ impl Det {
         };
         Self {
             on,
-            cta: cta + 1,
+            cta,
+            cluster,
             clocks: vec![1; warps as usize],
             agents: (0..warps).map(Agent::Warp).collect(),
             smem,
@@ -217,9 +220,14 @@ impl Det {
         let mut k = know.clone();
         own.raise(&mut k.g, warp);
         self.clocks[warp as usize] += 1;
+        self.ticket(k, agent)
+    }
+
+    /// The next operation of an agent, ordered after what `know` has.
+    pub fn ticket(&mut self, know: Know, agent: u16) -> Ticket {
         let c = &mut self.clocks[usize::from(agent)];
         *c += 1;
-        Ticket { agent, clock: *c, know: Some(Rc::new(k)) }
+        Ticket { agent, clock: *c, know: Some(Rc::new(know)) }
     }
 
     /// What warp `warp` hands over now: its own accesses that `own` names; later ones are not included.
@@ -228,9 +236,18 @@ impl Det {
             return Released::default();
         }
         let mut r = know.released();
-        own.raise(&mut r.g, warp);
+        own.raise(&mut r.own.g, warp);
         self.clocks[warp as usize] += 1;
         r
+    }
+
+    /// The narrowest scope that has a CTA (number plus one) beside this one.
+    pub fn reach(&self, cta: u32) -> Scope {
+        match cta {
+            _ if cta == self.cta => Scope::Cta,
+            _ if self.cluster.contains(&cta) => Scope::Cluster,
+            _ => Scope::Device,
+        }
     }
 
     /// Identity of an ordinary access of a warp.
@@ -276,7 +293,7 @@ impl Det {
             let stop = end.min(cell * 4 + 4);
             let mask = ((1u8 << (stop - cell * 4)) - 1) & !((1u8 << (a - cell * 4)) - 1);
             let now = Epoch { mask, ..who.epoch };
-            if let Err(c) = self.smem.access(cell as usize, now, write, who.know, Plane::Memory, who.since) {
+            if let Err(c) = self.smem.access(cell as usize, now, write, who.know, Plane::Shared, who.since) {
                 return Err(self.conflict(&c, &now, write, Place::Shared(cell * 4)));
             }
             a = stop;
@@ -289,7 +306,7 @@ impl Det {
     pub fn free_tensor(&mut self, lane: u32, column: u32, who: &Who<'_>) -> Result<(), Trap> {
         let now = Epoch { mask: 15, ..who.epoch };
         let i = (lane * 512 + column) as usize;
-        if let Err(c) = self.tmem.access(i, now, true, who.know, Plane::Memory, u32::MAX) {
+        if let Err(c) = self.tmem.access(i, now, true, who.know, Plane::Shared, u32::MAX) {
             return Err(self.conflict(&c, &now, true, Place::Tensor(lane, column)));
         }
         self.tmem.reset(i);
@@ -317,8 +334,8 @@ const LOAD_AGENTS: usize = 1 << 13;
 #[derive(Default)]
 pub struct GlobalShadow {
     pages: FxHashMap<u64, Shadow>,
-    /// Releases by address: CTA number plus one, and what it released.
-    pub sync_vars: FxHashMap<u64, Vec<(u32, Released)>>,
+    /// Releases by address.
+    pub sync_vars: FxHashMap<u64, Vec<Sent>>,
 }
 
 impl GlobalShadow {
@@ -339,7 +356,7 @@ impl GlobalShadow {
             let now = Epoch { mask, ..who.epoch };
             let page = self.pages.entry(cell / PAGE).or_insert_with(|| Shadow::new((PAGE / 4) as usize));
             if let Err(c) =
-                page.access((cell % PAGE / 4) as usize, now, write, who.know, Plane::Memory, who.since)
+                page.access((cell % PAGE / 4) as usize, now, write, who.know, Plane::Global, who.since)
             {
                 return Err(det.conflict(&c, &now, write, Place::Global(cell)));
             }

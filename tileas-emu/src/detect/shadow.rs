@@ -5,7 +5,7 @@
 //! Guarantee: two conflicting accesses that are not ordered by the vectors are reported when the
 //! second one is applied (a cell keeps one writer, so after a report the run ends).
 
-use super::clock::Know;
+use super::clock::{Know, Released};
 
 /// An access in a cell.
 #[derive(Copy, Clone, Default, Debug, PartialEq, Eq)]
@@ -31,8 +31,10 @@ pub struct Epoch {
 /// Access order that a memory follows.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Plane {
-    /// Shared and global memory.
-    Memory,
+    /// Shared memory.
+    Shared,
+    /// Global memory. Whether what other CTAs wrote crossed a proxy fence is not looked at.
+    Global,
     /// Tensor memory.
     Tensor,
 }
@@ -78,14 +80,25 @@ pub struct Shadow {
     free: Vec<u32>,
 }
 
+/// Of different CTAs.
+#[cold]
+fn ordered_across(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane) -> Option<Reason> {
+    let Some(view) = know.of(prior.cta).filter(|v| v.g.has(prior.agent, prior.lane, prior.clock)) else {
+        return Some(Reason::Race);
+    };
+    let crossed = plane != Plane::Shared
+        || prior.is_async
+        || !now.is_async
+        || view.p.has(prior.agent, prior.lane, prior.clock);
+    (!crossed).then_some(Reason::Proxy)
+}
+
 fn ordered(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane, since: u32) -> Option<Reason> {
     if prior.cta == 0 || prior.mask & now.mask == 0 || prior.atomic && now.atomic {
         return None;
     }
     if prior.cta != now.cta {
-        let known =
-            know.foreign.iter().any(|f| f.0 == prior.cta && f.1.has(prior.agent, prior.lane, prior.clock));
-        return if known { None } else { Some(Reason::Race) };
+        return ordered_across(prior, now, know, plane);
     }
     if prior.agent == now.agent {
         // Lanes of one store to one place: some lane's value wins.
@@ -135,6 +148,22 @@ impl Shadow {
             self.clear_reads(i);
             self.cells[i].write = Epoch::default();
         }
+    }
+
+    /// An access by another CTA than `own` (number plus one) that `know` does not include: its cell, and whether it wrote.
+    pub fn foreign(&self, own: u32, know: &Released) -> Option<(usize, Epoch, bool)> {
+        let late = |e: &Epoch| {
+            let view = know.foreign.iter().find(|f| f.0 == e.cta);
+            e.cta != 0 && e.cta != own && !view.is_some_and(|v| v.1.g.has(e.agent, e.lane, e.clock))
+        };
+        self.cells.iter().enumerate().find_map(|(i, c)| {
+            let many = c.read.cta != 0 && c.read.agent == MANY;
+            let reads = if many { &self.sets[c.read.clock as usize] } else { std::slice::from_ref(&c.read) };
+            let read = reads.iter().find(|e| late(e)).map(|e| (i, *e, false));
+            // Reads since the last write: an atomic one has seen an atomic write, whatever it has acquired.
+            let seen = c.write.atomic && reads.iter().any(|e| e.cta == own && e.atomic);
+            read.or_else(|| (late(&c.write) && !seen).then_some((i, c.write, true)))
+        })
     }
 
     /// Checks and records an access of cell `i`; cells outside are ignored.
@@ -212,13 +241,13 @@ mod tests {
         let mut s = Shadow::new(1);
         let byte = |mask, agent, clock| Epoch { mask, ..by(agent, clock) };
         let mut know = Know::default();
-        s.access(0, byte(1, 0, 1), false, &know, Plane::Memory, 0).unwrap();
-        s.access(0, byte(2, 0, 5), false, &know, Plane::Memory, 0).unwrap();
+        s.access(0, byte(1, 0, 1), false, &know, Plane::Shared, 0).unwrap();
+        s.access(0, byte(2, 0, 5), false, &know, Plane::Shared, 0).unwrap();
         know.g.raise(0, 1);
-        s.access(0, byte(1, 1, 1), true, &know, Plane::Memory, 0).unwrap();
+        s.access(0, byte(1, 1, 1), true, &know, Plane::Shared, 0).unwrap();
         // The write has cleared what is known of the cell: the other byte is read anew.
-        s.access(0, byte(2, 0, 6), false, &know, Plane::Memory, 0).unwrap();
-        assert!(s.access(0, byte(2, 1, 2), true, &know, Plane::Memory, 0).is_err());
+        s.access(0, byte(2, 0, 6), false, &know, Plane::Shared, 0).unwrap();
+        assert!(s.access(0, byte(2, 1, 2), true, &know, Plane::Shared, 0).is_err());
     }
 
     #[test]
@@ -226,28 +255,28 @@ mod tests {
         let mut s = Shadow::new(1);
         let nothing = Know::default();
         for a in 0..3 {
-            s.access(0, by(a, 1), false, &nothing, Plane::Memory, 0).unwrap();
+            s.access(0, by(a, 1), false, &nothing, Plane::Shared, 0).unwrap();
         }
         let mut know = Know::default();
         know.g.raise(0, 1);
         know.g.raise(1, 1);
-        let c = s.access(0, by(3, 1), true, &know, Plane::Memory, 0).unwrap_err();
+        let c = s.access(0, by(3, 1), true, &know, Plane::Shared, 0).unwrap_err();
         assert_eq!((c.prior.agent, c.reason), (2, Reason::Race));
         know.g.raise(2, 1);
-        s.access(0, by(3, 1), true, &know, Plane::Memory, 0).unwrap();
-        assert!(s.access(0, by(4, 1), false, &nothing, Plane::Memory, 0).is_err());
+        s.access(0, by(3, 1), true, &know, Plane::Shared, 0).unwrap();
+        assert!(s.access(0, by(4, 1), false, &nothing, Plane::Shared, 0).is_err());
     }
 
     #[test]
     fn proxy_and_bytes() {
         let mut s = Shadow::new(1);
         let mut know = Know::default();
-        s.access(0, Epoch { mask: 3, ..by(0, 1) }, true, &know, Plane::Memory, 0).unwrap();
-        s.access(0, Epoch { mask: 12, ..by(1, 1) }, false, &know, Plane::Memory, 0).unwrap();
+        s.access(0, Epoch { mask: 3, ..by(0, 1) }, true, &know, Plane::Shared, 0).unwrap();
+        s.access(0, Epoch { mask: 12, ..by(1, 1) }, false, &know, Plane::Shared, 0).unwrap();
         know.g.raise(0, 1);
         let engine = Epoch { is_async: true, ..by(2, 1) };
-        assert_eq!(s.access(0, engine, false, &know, Plane::Memory, 0).unwrap_err().reason, Reason::Proxy);
+        assert_eq!(s.access(0, engine, false, &know, Plane::Shared, 0).unwrap_err().reason, Reason::Proxy);
         know.p.raise(0, 1);
-        s.access(0, engine, false, &know, Plane::Memory, 0).unwrap();
+        s.access(0, engine, false, &know, Plane::Shared, 0).unwrap();
     }
 }

@@ -7,70 +7,86 @@ use super::{Flow, Trap, X};
 use crate::decode::build::Build;
 use crate::decode::table::{Row, row};
 use crate::decode::{Exec, R};
+use crate::detect::clock::{Released, Scope, Sent};
 use crate::num::arith::{self, MinMax};
 use crate::num::{Cvt, Format, Rounding};
 use crate::parse::ast::Operand;
 use crate::parse::type_bytes;
-
-fn key(at: Loc) -> u64 {
-    match at {
-        Loc::Shared(a) => u64::from(a),
-        Loc::Global(a) => a,
-        Loc::Param(_) | Loc::Local(_) => 0,
-    }
-}
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
 
 impl Cx<'_> {
-    /// Takes in what was released to an address: at once, or at the next fence.
-    pub fn acquire_from(&mut self, at: Loc, at_once: bool) {
-        if !self.cta.det.on.races {
-            return;
-        }
-        let own = self.cta.det.cta;
-        let sync = match at {
-            Loc::Shared(_) => &self.cta.sync_vars,
-            _ => &self.gshadow.sync_vars,
-        };
-        let Some(list) = sync.get(&key(at)) else { return };
-        let know = &mut self.w.frags[self.f].know;
-        for (cta, r) in list {
-            if at_once {
-                know.acquire_of(*cta, own, r);
-            } else {
-                know.keep_for_fence(*cta, r);
+    /// What was released to addresses of a memory, and the address there.
+    fn sent(&mut self, at: Loc) -> X<(&mut FxHashMap<u64, Vec<Sent>>, u64)> {
+        Ok(match at {
+            Loc::Shared(a) => {
+                let (cta, a) = self.peers.at(self.cta, a)?;
+                (&mut cta.sync_vars, a.into())
             }
-        }
+            Loc::Global(a) => (&mut self.gshadow.sync_vars, a),
+            Loc::Param(_) | Loc::Local(_) => (&mut self.gshadow.sync_vars, 0),
+        })
     }
 
-    /// Hands over to an address what the fragment knows, or what it knew at its last fence.
-    pub fn release_to(&mut self, at: Loc, lane: usize, at_once: bool) {
-        if !self.cta.det.on.races {
-            return;
-        }
-        let r = if at_once {
-            self.release(1 << lane)
-        } else {
-            match &self.w.frags[self.f].know.fence_out {
-                Some(r) => (**r).clone(),
-                None => return,
-            }
-        };
+    fn send(&mut self, at: Loc, scope: Scope, what: &Released) -> X<()> {
         let own = self.cta.det.cta;
-        let sync = match at {
-            Loc::Shared(_) => &mut self.cta.sync_vars,
-            _ => &mut self.gshadow.sync_vars,
-        };
-        let list = sync.entry(key(at)).or_default();
-        match list.iter_mut().find(|x| x.0 == own) {
-            Some(x) => x.1.join(&r),
-            None => list.push((own, r)),
+        let (all, address) = self.sent(at)?;
+        Sent::add(all.entry(address).or_default(), own, scope, what);
+        Ok(())
+    }
+
+    /// Takes in what was released to an address: at once, or at the next fence. Both sides must be for a scope that
+    /// has the other.
+    pub fn acquire_from(&mut self, at: Loc, at_once: bool, scope: Scope) -> X<()> {
+        if !self.cta.det.on.races {
+            return Ok(());
         }
+        let (all, address) = self.sent(at)?;
+        let Some(list) = all.remove(&address) else { return Ok(()) };
+        let det = &self.cta.det;
+        let know = &mut self.w.frags[self.f].know;
+        for s in &list {
+            let scope = scope.min(s.scope);
+            if scope < det.reach(s.cta) {
+                continue;
+            }
+            if at_once {
+                know.acquire_of(s.cta, det.cta, &s.what);
+            } else {
+                Sent::add(&mut know.fence_in, s.cta, scope, &s.what);
+            }
+        }
+        self.sent(at)?.0.insert(address, list);
+        Ok(())
+    }
+
+    /// Hands over to an address what the fragment knows, or what it knew at its last fences.
+    pub fn release_to(&mut self, at: Loc, lane: usize, at_once: bool, scope: Scope) -> X<()> {
+        if !self.cta.det.on.races {
+            return Ok(());
+        }
+        if at_once {
+            let r = self.release(1 << lane);
+            return self.send(at, scope, &r);
+        }
+        let fences = self.know().fence_out.clone();
+        let mut wider: Option<&Rc<Released>> = None;
+        for k in [Scope::Device, Scope::Cluster, Scope::Cta].into_iter().filter(|&k| k <= scope) {
+            let Some(r) = &fences[k as usize] else { continue };
+            if !wider.is_some_and(|w| Rc::ptr_eq(w, r)) {
+                self.send(at, k, r)?;
+            }
+            wider = Some(r);
+        }
+        Ok(())
     }
 }
 
-type Update = Box<dyn Fn(u64, u64, u64) -> u64 + Send + Sync>;
+/// What an atomic makes of the old value and its operands.
+pub type Update = dyn Fn(u64, u64, u64) -> u64 + Send + Sync;
 
-fn update(b: &Build<'_>, op: &str, ty: &str) -> R<Update> {
+/// The function of an operation and a type.
+pub fn update(b: &Build<'_>, op: &str, ty: &str) -> R<Box<Update>> {
     let n = type_bytes(ty).unwrap_or(4);
     let signed = ty.starts_with('s');
     if let Some(f) = Format::by_name(ty.strip_suffix("x2").unwrap_or(ty)) {
@@ -121,7 +137,7 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
     let kinds: [&[&str]; 4] = [
         &["relaxed", "acquire", "release", "acq_rel"],
         &["cta", "cluster", "gpu", "sys"],
-        &["global", "shared", "shared::cta"],
+        &["global", "shared", "shared::cta", "shared::cluster"],
         &["v2", "v4", "v8"],
     ];
     if kinds.iter().any(|k| mods.iter().filter(|m| k.contains(m)).count() > 1) {
@@ -133,6 +149,7 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
     let parts = find(kinds[3]).map_or(1, |v| usize::from(v.as_bytes()[1] - b'0'));
     let (acquire, release) =
         (find(&["acquire", "acq_rel"]).is_some(), find(&["release", "acq_rel"]).is_some());
+    let scope = Scope::of(&b.inst.opcode).unwrap_or(Scope::Device);
     let f = update(b, op, ty)?;
     let k = usize::from(!red);
     b.count(k + if op == "cas" { 3 } else { 2 })?;
@@ -150,18 +167,19 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
     let a = b.mem(k)?;
     let x = items(b, k + 1)?.iter().map(|o| b.source(o, n)).collect::<R<Vec<_>>>()?;
     let y = if op == "cas" { b.src(k + 2, n)? } else { x[0] };
-    let shared = space.starts_with("shared");
+    let (shared, cluster) = (space.starts_with("shared"), space == "shared::cluster");
     let global = space == "global";
     Ok(Box::new(move |cx, m| {
         for l in lanes(m) {
-            let at = if shared {
+            let at = if cluster {
+                Loc::Shared(cx.cluster_address(a, l)?)
+            } else if shared {
                 Loc::Shared(cx.shared_address(a, l)?)
             } else if global {
                 Loc::Global(cx.w.address(a, l))
             } else {
                 cx.generic(cx.w.address(a, l))
             };
-            cx.release_to(at, l, release);
             let whole = n * parts as u32;
             if let Loc::Global(g) = at
                 && !g.is_multiple_of(whole.into())
@@ -173,18 +191,12 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
                 let mut buffer = [0u8; 8];
                 let bytes = &mut buffer[..n as usize];
                 match at {
-                    // Atomics on shared memory do not race with each other; their bytes are checked by hand.
+                    // One access, which both reads and writes.
                     Loc::Shared(s) => {
-                        cx.cta.smem.check(s, n, n, "atomic")?;
-                        cx.cta.smem.check_defined(s, n, "atomic")?;
-                        if cx.cta.smem.in_mbarrier(s, n) {
-                            return Err(Trap::new(
-                                "barrier.bytes",
-                                format!("atomic on an mbarrier at {s:#x}"),
-                            ));
-                        }
-                        cx.cta.footprint.bytes(s, n, true);
-                        bytes.copy_from_slice(cx.cta.smem.slice(s, n));
+                        cx.touch_shared(s, n, true, true, l)?;
+                        let (cta, s) = cx.peers.at(cx.cta, s)?;
+                        cta.smem.check_defined(s, n, "atomic")?;
+                        bytes.copy_from_slice(cta.smem.slice(s, n));
                     }
                     Loc::Global(_) => cx.load(at, bytes, l, true)?,
                     _ => return Err(Trap::new("bounds", "atomic on parameter or local memory")),
@@ -193,9 +205,9 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
                 let new = f(old, super::int::get(cx, x, n, l), super::int::get(cx, y, n, l)).to_le_bytes();
                 match at {
                     Loc::Shared(s) => {
-                        shared_epoch(cx, s, n, l)?;
-                        cx.cta.smem.write(s, &new[..n as usize]);
-                        cx.cta.changed();
+                        let (cta, s) = cx.peers.at(cx.cta, s)?;
+                        cta.smem.write(s, &new[..n as usize]);
+                        cta.changed();
                     }
                     _ => cx.store(at, &new[..n as usize], l, true)?,
                 }
@@ -204,29 +216,21 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
                 }
             }
             cx.note(l, at, whole);
-            cx.acquire_from(at, acquire);
+            cx.release_to(at, l, release, scope)?;
+            cx.acquire_from(at, acquire, scope)?;
         }
         Ok(Flow::Yield)
     }))
 }
 
-fn shared_epoch(cx: &mut Cx<'_>, address: u32, bytes: u32, lane: usize) -> X<()> {
-    if cx.cta.det.on.races {
-        let epoch = crate::detect::shadow::Epoch { atomic: true, ..cx.lane_epoch(lane) };
-        let who = crate::detect::Who { epoch, know: &cx.w.frags[cx.f].know, since: cx.w.since };
-        cx.cta.det.shared(address, bytes, true, &who)?;
-    }
-    Ok(())
-}
-
 /// Rows of this family. Semantics, scope and space stand in any order: assemblers take that.
 pub const ROWS: &[Row] = &[
     row(
-        "atom.{relaxed,acquire,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta}?.{relaxed,acquire,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta}?.{relaxed,acquire,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta}?.{add,and,or,xor,exch,cas,min,max,inc,dec}.noftz?.{v2,v4,v8}?.{b16,b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
+        "atom.{relaxed,acquire,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta,shared::cluster}?.{relaxed,acquire,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta,shared::cluster}?.{relaxed,acquire,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta,shared::cluster}?.{add,and,or,xor,exch,cas,min,max,inc,dec}.noftz?.{v2,v4,v8}?.{b16,b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
         atom,
     ),
     row(
-        "red.{relaxed,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta}?.{relaxed,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta}?.{relaxed,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta}?.{add,and,or,xor,min,max,inc,dec}.noftz?.{v2,v4,v8}?.{b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
+        "red.{relaxed,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta,shared::cluster}?.{relaxed,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta,shared::cluster}?.{relaxed,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta,shared::cluster}?.{add,and,or,xor,min,max,inc,dec}.noftz?.{v2,v4,v8}?.{b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
         atom,
     ),
 ];

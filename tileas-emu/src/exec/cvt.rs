@@ -128,7 +128,7 @@ fn cvta(b: &mut Build<'_>) -> R<Exec> {
     let (to, space) = (b.m(0).is_some(), b.ms(1));
     let window = match space {
         "param" => PARAM_WINDOW,
-        "shared" | "shared::cta" => SHARED_WINDOW,
+        "shared" | "shared::cta" | "shared::cluster" => SHARED_WINDOW,
         "local" => LOCAL_WINDOW,
         _ => 0,
     };
@@ -159,5 +159,5 @@ pub const ROWS: &[Row] = &[
         "cvt.{rn,rz,rm,rp,rna,rni,rzi,rmi,rpi}?.ftz?.sat?.relu?.satfinite?.{f16,bf16,f32,f64,u8,s8,u16,s16,u32,s32,u64,s64}.{f16,bf16,f32,f64,u8,s8,u16,s16,u32,s32,u64,s64}",
         scalar,
     ),
-    row("cvta.to?.{global,shared,shared::cta,param,local,const}.u64", cvta),
+    row("cvta.to?.{global,shared,shared::cta,shared::cluster,param,local,const}.u64", cvta),
 ];

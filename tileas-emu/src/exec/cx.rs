@@ -2,7 +2,7 @@
 
 use super::{Trap, Wait, X};
 use crate::decode::build::{Addr, PredSrc};
-use crate::decode::{Col, Inst, Kernel, LOCAL_WINDOW, PARAM_WINDOW, PCol, SHARED_WINDOW};
+use crate::decode::{CLUSTER_WINDOW, Col, Inst, Kernel, LOCAL_WINDOW, PARAM_WINDOW, PCol, SHARED_WINDOW};
 use crate::detect::clock::{Know, Own, Released};
 use crate::detect::shadow::Epoch;
 use crate::detect::{GlobalShadow, Who};
@@ -73,6 +73,8 @@ pub struct Warp {
     pub wgmma: crate::async_ops::wgmma::Pipe,
     /// Phase of the `bar.red` the warp has arrived at.
     pub reducing: Option<u64>,
+    /// Its arrivals at the barrier of the cluster.
+    pub cluster: crate::sync::cluster::Arrived,
     /// Registers per thread after setmaxnreg.
     pub reg_cap: u32,
     /// The warp's clock at its last full synchronisation.
@@ -91,6 +93,10 @@ pub struct Env {
     pub block: [u32; 3],
     /// Grid shape.
     pub grid: [u32; 3],
+    /// Cluster shape.
+    pub cluster: [u32; 3],
+    /// Whether the kernel or the launch names clusters.
+    pub explicit_cluster: bool,
     /// Parameter memory.
     pub params: Vec<u8>,
     /// Tensor maps by parameter offset.
@@ -111,6 +117,8 @@ pub struct Cx<'a> {
     pub f: usize,
     /// Its CTA; the warp's own place there is empty meanwhile.
     pub cta: &'a mut Cta,
+    /// The other CTAs.
+    pub peers: Peers<'a>,
     /// Global memory.
     pub mem: &'a mut Memory,
     /// Shadow of global memory.
@@ -129,10 +137,60 @@ pub struct Cx<'a> {
     pub(crate) stats: Option<&'a mut Recorder>,
 }
 
+/// The resident CTAs beside one.
+pub struct Peers<'a> {
+    /// Those before it in the machine's list.
+    pub before: &'a mut [Cta],
+    /// Those behind it.
+    pub after: &'a mut [Cta],
+}
+
+impl Peers<'_> {
+    fn get(&mut self, cta: u32) -> Option<&mut Cta> {
+        self.before.iter_mut().chain(&mut *self.after).find(|c| c.det.cta == cta)
+    }
+
+    /// A CTA (number plus one) of the cluster.
+    pub fn member(&mut self, cta: u32) -> X<&mut Cta> {
+        self.get(cta).ok_or_else(|| {
+            Trap::new("exit.cluster", format!("shared memory of CTA {}, which has ended", cta - 1))
+        })
+    }
+
+    /// The CTA of `own`'s cluster in whose shared memory an offset of the shared window lies, and the offset there.
+    pub fn at<'b>(&'b mut self, own: &'b mut Cta, address: u32) -> X<(&'b mut Cta, u32)> {
+        match rank_of(address) {
+            None => Ok((own, address)),
+            Some(rank) => Ok((self.of_rank(own, rank)?, address & OFFSET)),
+        }
+    }
+
+    /// The CTA of a rank in `own`'s cluster.
+    pub fn of_rank<'b>(&'b mut self, own: &'b mut Cta, rank: u32) -> X<&'b mut Cta> {
+        if rank == own.rank {
+            return Ok(own);
+        }
+        let all = &own.det.cluster;
+        let Some(&cta) = all.get(rank as usize) else {
+            let what = format!("CTA {rank} of a cluster of {}", all.len());
+            return Err(Trap::new("cluster.rank", what));
+        };
+        self.member(cta)
+    }
+}
+
+/// Offsets in the shared memory of one CTA.
+const OFFSET: u32 = (1 << 24) - 1;
+
+/// The rank that an offset of the shared window names; none where it is the CTA's own.
+pub fn rank_of(address: u32) -> Option<u32> {
+    (address >> 28 == CLUSTER_WINDOW >> 28).then_some(address >> 24 & 15)
+}
+
 /// Where an address points.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Loc {
-    /// Shared memory.
+    /// Shared memory, of another CTA of the cluster where the offset names one.
     Shared(u32),
     /// Global memory or a module variable.
     Global(u64),
@@ -275,15 +333,62 @@ impl<'a> Cx<'a> {
 
     /// 32-bit shared address of a lane: a shared window offset, or a generic address of it.
     pub fn shared_address(&self, a: Addr, lane: usize) -> X<u32> {
+        let v = self.cluster_address(a, lane)?;
+        if rank_of(v).is_some() {
+            let what =
+                format!("{v:#x} is in the shared memory of another CTA, the instruction takes the CTA's own");
+            return Err(Trap::new("bounds", what));
+        }
+        Ok(v)
+    }
+
+    /// The same where it may be of another CTA of the cluster.
+    pub fn cluster_address(&self, a: Addr, lane: usize) -> X<u32> {
         let v = self.w.address(a, lane);
         let v = if v >> 32 == SHARED_WINDOW >> 32 { v - SHARED_WINDOW } else { v };
-        u32::try_from(v).map_err(|_| Trap::new("bounds", format!("{v:#x} is not a shared address")))
+        let v =
+            u32::try_from(v).map_err(|_| Trap::new("bounds", format!("{v:#x} is not a shared address")))?;
+        Ok(self.plain(v))
+    }
+
+    /// The CTAs that an asynchronous operation writes to and signals, by rank, and the addresses in each: those of a mask,
+    /// or the one in which both addresses lie.
+    pub fn targets(&self, dst: u32, mbar: u32, mask: Option<u32>) -> X<(Vec<u32>, u32, u32)> {
+        let all = self.cta.det.cluster.len() as u32;
+        let place = |address: u32| match rank_of(address) {
+            Some(rank) => (rank, address & OFFSET),
+            None => (self.cta.rank, address),
+        };
+        let ((rank, dst), (signalled, mbar)) = (place(dst), place(mbar));
+        let ranks = match mask {
+            Some(mask) if mask == 0 || mask >> all != 0 => {
+                let what = format!("the mask {mask:#x} names CTAs of a cluster of {all}");
+                return Err(Trap::new("cluster.mask", what));
+            }
+            Some(mask) => lanes(mask).map(|rank| rank as u32).collect(),
+            None if rank != signalled => {
+                let what = format!("data for CTA {rank} of the cluster, the signal for CTA {signalled}");
+                return Err(Trap::new("cluster.signal", what));
+            }
+            None => vec![rank],
+        };
+        Ok((ranks, dst, mbar))
+    }
+
+    /// The one or the other: of the CTA's own memory only where the instruction says so.
+    pub fn place_in_shared(&self, a: Addr, lane: usize, own: bool) -> X<u32> {
+        if own { self.shared_address(a, lane) } else { self.cluster_address(a, lane) }
+    }
+
+    /// An offset of the shared window, without a rank where that is the CTA's own.
+    fn plain(&self, address: u32) -> u32 {
+        if rank_of(address) == Some(self.cta.rank) { address & OFFSET } else { address }
     }
 
     /// Where a generic address points.
     pub fn generic(&self, v: u64) -> Loc {
         match v >> 32 {
-            x if x == SHARED_WINDOW >> 32 => Loc::Shared(v as u32),
+            x if x == SHARED_WINDOW >> 32 => Loc::Shared(self.plain(v as u32)),
             x if x == PARAM_WINDOW >> 32 => Loc::Param(v as u32),
             x if x == LOCAL_WINDOW >> 32 => Loc::Local(v as u32),
             _ => Loc::Global(v),
@@ -301,23 +406,31 @@ impl<'a> Cx<'a> {
     }
 
     /// Checks an ordinary access of shared memory and records it.
-    pub fn touch_shared(&mut self, address: u32, bytes: u32, write: bool, lane: usize) -> X<()> {
-        self.cta.smem.check(address, bytes, bytes.next_power_of_two().min(16), "access")?;
-        if self.cta.smem.in_mbarrier(address, bytes) {
+    pub fn touch_shared(
+        &mut self,
+        address: u32,
+        bytes: u32,
+        write: bool,
+        atomic: bool,
+        lane: usize,
+    ) -> X<()> {
+        let det = &self.cta.det;
+        let n = if det.on.lanes && !self.inst.text.contains("matrix") { lane as u8 + 1 } else { 0 };
+        let epoch = Epoch { lane: n, atomic, ..det.warp_epoch(self.w.id, self.pc) };
+        let (cta, address) = self.peers.at(self.cta, address)?;
+        cta.smem.check(address, bytes, bytes.next_power_of_two().min(16), "access")?;
+        if cta.smem.in_mbarrier(address, bytes) {
             return Err(Trap::new(
                 "barrier.bytes",
                 format!("ordinary access of the bytes of an mbarrier at {address:#x}"),
             ));
         }
-        if self.cta.explore {
-            self.cta.footprint.bytes(address, bytes, write);
+        if cta.explore {
+            cta.footprint.bytes(address, bytes, write);
         }
-        let det = &mut self.cta.det;
-        if det.on.races {
-            let n = if det.on.lanes && !self.inst.text.contains("matrix") { lane as u8 + 1 } else { 0 };
-            let epoch = Epoch { lane: n, ..det.warp_epoch(self.w.id, self.pc) };
+        if cta.det.on.races {
             let who = Who { epoch, know: &self.w.frags[self.f].know, since: self.w.since };
-            det.shared(address, bytes, write, &who)?;
+            cta.det.shared(address, bytes, write, &who)?;
         }
         Ok(())
     }

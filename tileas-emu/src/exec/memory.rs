@@ -3,12 +3,13 @@
 //! lacks, and take it back; what it gets then is no value either. Nobody else may read it.
 //! Source: PTX ISA, "ld", "ld.global.nc", "st".
 
-use super::cx::{Cx, Loc, lanes};
+use super::cx::{Cx, Loc, lanes, rank_of};
 use super::int::sx;
 use super::{Flow, Trap, X};
 use crate::decode::build::{Addr, Build};
 use crate::decode::table::{Row, row};
 use crate::decode::{Col, Exec, R};
+use crate::detect::clock::Scope;
 use crate::parse::ast::{Operand, Space};
 use crate::parse::type_bytes;
 
@@ -17,6 +18,7 @@ enum In {
     Generic,
     Global,
     Shared,
+    Cluster,
     Param,
     Local,
 }
@@ -26,6 +28,7 @@ fn space(b: &Build<'_>, name: &str) -> R<In> {
         "" => In::Generic,
         "global" | "const" => In::Global,
         "shared" | "shared::cta" => In::Shared,
+        "shared::cluster" => In::Cluster,
         "param" => In::Param,
         "local" => In::Local,
         _ => return Err(b.error("P011", format!("space `{name}`"))),
@@ -44,6 +47,7 @@ impl Cx<'_> {
             In::Generic => self.generic(v),
             In::Global => Loc::Global(v),
             In::Shared => Loc::Shared(self.shared_address(a, l)?),
+            In::Cluster => Loc::Shared(self.cluster_address(a, l)?),
             In::Param => small(v, Loc::Param)?,
             In::Local => small(v, Loc::Local)?,
         })
@@ -79,7 +83,12 @@ impl Cx<'_> {
     /// Notes that the lane had no value of what it stored there.
     fn set_aside(&mut self, at: Loc, n: u32, lane: usize) -> X<()> {
         match at {
-            Loc::Shared(a) => self.cta.smem.undefine(a, n, self.thread(lane)),
+            Loc::Shared(a) => {
+                if rank_of(a).is_some() {
+                    return Err(Trap::new("undefined", "store to another CTA of what holds no value"));
+                }
+                self.cta.smem.undefine(a, n, self.thread(lane));
+            }
             Loc::Local(a) => {
                 let to = self.local(a, n, lane)?;
                 self.w.local_taint.resize(self.w.local.len(), false);
@@ -102,11 +111,14 @@ impl Cx<'_> {
         };
         match at {
             Loc::Shared(a) => {
-                self.touch_shared(a, n, false, lane)?;
-                if !self.cta.smem.undefined_by(a, n, self.thread(lane)) {
-                    self.cta.smem.check_defined(a, n, "read")?;
+                self.touch_shared(a, n, false, atomic, lane)?;
+                let thread = self.thread(lane);
+                let own = rank_of(a).is_none();
+                let (cta, a) = self.peers.at(self.cta, a)?;
+                if !(own && cta.smem.undefined_by(a, n, thread)) {
+                    cta.smem.check_defined(a, n, "read")?;
                 }
-                out.copy_from_slice(self.cta.smem.slice(a, n));
+                out.copy_from_slice(cta.smem.slice(a, n));
             }
             Loc::Global(a) => {
                 aligned(a)?;
@@ -161,10 +173,14 @@ impl Cx<'_> {
         };
         let changes = match at {
             Loc::Shared(a) => {
-                self.touch_shared(a, n, true, lane)?;
-                let changes = self.cta.smem.slice(a, n) != data;
-                self.cta.smem.write(a, data);
-                changes
+                self.touch_shared(a, n, true, atomic, lane)?;
+                let (cta, a) = self.peers.at(self.cta, a)?;
+                let changes = cta.smem.slice(a, n) != data;
+                cta.smem.write(a, data);
+                if changes {
+                    cta.changed();
+                }
+                return Ok(());
             }
             Loc::Global(a) => {
                 aligned(a)?;
@@ -202,7 +218,7 @@ fn address(b: &mut Build<'_>, k: usize, want: In) -> R<Addr> {
     let fits = match s {
         None => true,
         Some(Space::Param) => want == In::Param,
-        Some(Space::Shared) => want == In::Shared,
+        Some(Space::Shared) => matches!(want, In::Shared | In::Cluster),
         Some(Space::Local) => want == In::Local,
         Some(Space::Global | Space::Const) => matches!(want, In::Global | In::Generic),
     };
@@ -241,6 +257,7 @@ fn ld(b: &mut Build<'_>) -> R<Exec> {
     let parts: Vec<&str> = b.inst.opcode.split('.').collect();
     let atomic = parts.iter().any(|p| matches!(*p, "relaxed" | "acquire" | "volatile"));
     let acquire = parts.contains(&"acquire");
+    let scope = Scope::of(&b.inst.opcode).unwrap_or(Scope::Device);
     let want = space(b, b.ms(1))?;
     let (n, signed, v) = shape(b, 3)?;
     b.count(if b.inst.opcode.contains("cache_hint") { 3 } else { 2 })?;
@@ -262,7 +279,7 @@ fn ld(b: &mut Build<'_>) -> R<Exec> {
     for o in items {
         to.push(if *o == Operand::Sink { None } else { Some(b.dest_wide(o, n)?) });
     }
-    let private = !atomic && matches!(want, In::Shared | In::Local);
+    let private = !atomic && matches!(want, In::Shared | In::Cluster | In::Local);
     b.taints &= !private;
     Ok(Box::new(move |cx, m| {
         let mut buffer = [0u8; 32];
@@ -276,7 +293,7 @@ fn ld(b: &mut Build<'_>) -> R<Exec> {
             cx.load(at, bytes, l, atomic)?;
             cx.note(l, at, bytes.len() as u32);
             if atomic {
-                cx.acquire_from(at, acquire);
+                cx.acquire_from(at, acquire, scope)?;
             }
             for (k, d) in to.iter().enumerate() {
                 let Some((d, have)) = *d else { continue };
@@ -300,6 +317,7 @@ fn st(b: &mut Build<'_>) -> R<Exec> {
     let parts: Vec<&str> = b.inst.opcode.split('.').collect();
     let atomic = parts.iter().any(|p| matches!(*p, "relaxed" | "release" | "volatile"));
     let release = parts.contains(&"release");
+    let scope = Scope::of(&b.inst.opcode).unwrap_or(Scope::Device);
     let want = space(b, b.ms(1))?;
     let (n, _, v) = shape(b, 3)?;
     b.count(if b.inst.opcode.contains("cache_hint") { 3 } else { 2 })?;
@@ -315,7 +333,7 @@ fn st(b: &mut Build<'_>) -> R<Exec> {
         return Err(b.error("P012", format!("{v} source registers expected")));
     }
     let from = items.iter().map(|o| b.src_wide(o, n)).collect::<R<Vec<Col>>>()?;
-    let private = !atomic && matches!(want, In::Shared | In::Local);
+    let private = !atomic && matches!(want, In::Shared | In::Cluster | In::Local);
     b.taints &= !private;
     Ok(Box::new(move |cx, m| {
         let mut buffer = [0u8; 32];
@@ -330,10 +348,11 @@ fn st(b: &mut Build<'_>) -> R<Exec> {
                 }
             }
             let at = cx.place(want, a, l)?;
-            if atomic {
-                cx.release_to(at, l, release);
-            }
             cx.store(at, &buffer[..n as usize * v], l, atomic)?;
+            // Who reads this knows of this store too.
+            if atomic {
+                cx.release_to(at, l, release, scope)?;
+            }
             cx.note(l, at, n * v as u32);
             if tainted {
                 // Each register for itself: a vector may have values in some of its parts only.
@@ -352,11 +371,11 @@ fn st(b: &mut Build<'_>) -> R<Exec> {
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
     row(
-        "ld.{weak,volatile,relaxed,acquire}?.{cta,cluster,gpu,sys}?.{param,local,const,global,shared,shared::cta}?.{nc}?.{ca,cg,cs,lu,cv,L1::evict_normal,L1::no_allocate,L1::evict_first,L1::evict_last}?.L2::cache_hint?.{L2::64B,L2::128B,L2::256B}?.{v2,v4,v8}?.{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64,b128}",
+        "ld.{weak,volatile,relaxed,acquire}?.{cta,cluster,gpu,sys}?.{param,local,const,global,shared,shared::cta,shared::cluster}?.{nc}?.{ca,cg,cs,lu,cv,L1::evict_normal,L1::no_allocate,L1::evict_first,L1::evict_last}?.L2::cache_hint?.{L2::64B,L2::128B,L2::256B}?.{v2,v4,v8}?.{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64,b128}",
         |b| reorder(b, ld),
     ),
     row(
-        "st.{weak,volatile,relaxed,release}?.{cta,cluster,gpu,sys}?.{local,global,shared,shared::cta}?.{wb,cg,cs,wt,L1::evict_normal,L1::no_allocate,L1::evict_first,L1::evict_last}?.L2::cache_hint?.{v2,v4,v8}?.{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64,b128}",
+        "st.{weak,volatile,relaxed,release}?.{cta,cluster,gpu,sys}?.{local,global,shared,shared::cta,shared::cluster}?.{wb,cg,cs,wt,L1::evict_normal,L1::no_allocate,L1::evict_first,L1::evict_last}?.L2::cache_hint?.{v2,v4,v8}?.{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64,b128}",
         |b| reorder(b, st),
     ),
 ];
@@ -365,7 +384,7 @@ pub const ROWS: &[Row] = &[
 fn reorder(b: &mut Build<'_>, f: fn(&mut Build<'_>) -> R<Exec>) -> R<Exec> {
     let mods: Vec<&str> = b.inst.opcode.split('.').skip(1).collect();
     let pick = |names: &[&str]| mods.iter().copied().find(|c| names.contains(c));
-    let s = pick(&["param", "local", "const", "global", "shared", "shared::cta"]);
+    let s = pick(&["param", "local", "const", "global", "shared", "shared::cta", "shared::cluster"]);
     let v = pick(&["v2", "v4", "v8"]);
     b.choices = vec![None, s, None, v];
     f(b)

@@ -1,5 +1,6 @@
 //! What instructions do: one module per family, each with its table rows.
 
+pub mod address;
 pub mod atomic;
 pub mod control;
 pub mod cvt;
@@ -67,6 +68,8 @@ pub enum Wait {
     Named(u32, u64),
     /// The other lanes of a collective instruction.
     Lanes,
+    /// A phase of the cluster's barrier to end.
+    Cluster(u64),
     /// Any change of the CTA's state after a version (polling).
     Change(u64),
     /// Registers for setmaxnreg.

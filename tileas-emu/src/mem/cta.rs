@@ -5,14 +5,18 @@ use super::tensor::Tensor;
 use crate::async_ops::operands::OperandMap;
 use crate::async_ops::{Load, PipeOp, Store};
 use crate::detect::Det;
+use crate::detect::clock::{Released, Sent};
 use crate::exec::cx::Warp;
 use crate::layout::operand::Operand;
 use crate::sched::explore::Footprint;
+use crate::sync::cluster::Barrier;
 use crate::sync::mbarrier::Mbarrier;
 use crate::sync::named::Named;
 use crate::trace::Lane;
 use rustc_hash::FxHashMap;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// An event kept for messages.
@@ -45,6 +49,12 @@ pub struct Cta {
     pub id: [u32; 3],
     /// Number in the grid.
     pub linear: u32,
+    /// Number in its cluster.
+    pub rank: u32,
+    /// The barrier of its cluster.
+    pub cluster: Rc<RefCell<Barrier>>,
+    /// What its threads that have exited knew; only in clusters of several CTAs.
+    pub left: Released,
     /// Shared memory.
     pub smem: Shared,
     /// Tensor memory.
@@ -88,10 +98,15 @@ pub struct Cta {
     /// What the present step touches.
     pub footprint: Footprint,
     /// Releases by address for atomics and acquire loads.
-    pub sync_vars: FxHashMap<u64, Vec<(u32, crate::detect::clock::Released)>>,
+    pub sync_vars: FxHashMap<u64, Vec<Sent>>,
 }
 
 impl Cta {
+    /// Whether its cluster has other CTAs.
+    pub fn clustered(&self) -> bool {
+        self.det.cluster.len() > 1
+    }
+
     /// Number of warps.
     pub fn warp_count(&self) -> u32 {
         self.warps.len() as u32

@@ -124,6 +124,12 @@ pub struct Bounds {
     pub minnctapersm: Option<u32>,
     /// `.maxnreg`.
     pub maxnreg: Option<u32>,
+    /// `.reqnctapercluster`.
+    pub cluster: Option<[u32; 3]>,
+    /// `.explicitcluster`.
+    pub explicit_cluster: bool,
+    /// `.maxclusterrank`.
+    pub most_ctas: Option<u32>,
 }
 
 /// A kernel.

@@ -401,14 +401,10 @@ impl<'a> Parser<'a> {
                 ".maxntid" => bounds.maxntid = Some(self.dims()?),
                 ".minnctapersm" => bounds.minnctapersm = Some(self.u32()?),
                 ".maxnreg" => bounds.maxnreg = Some(self.u32()?),
-                // A bound for the launch, which has clusters of one CTA.
-                ".maxclusterrank" => drop(self.u32()?),
+                ".maxclusterrank" => bounds.most_ctas = Some(self.u32()?),
+                ".explicitcluster" => bounds.explicit_cluster = true,
                 ".pragma" => self.pragma()?,
-                ".reqnctapercluster" => {
-                    if self.dims()? != [1, 1, 1] {
-                        return Err(Diagnostic::new("P003", at, "clusters of several CTAs are not emulated"));
-                    }
-                }
+                ".reqnctapercluster" => bounds.cluster = Some(self.dims()?),
                 w => return Err(Diagnostic::new("P003", at, format!("directive `{w}` is not supported"))),
             }
         }

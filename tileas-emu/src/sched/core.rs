@@ -7,19 +7,22 @@
 use super::launch::{RunOptions, entry_registers, refuse};
 use super::policy::Rng;
 use super::report::{Fault, Report, Site};
-use crate::async_ops::Pending;
+use crate::async_ops::{Load, Pending, Source};
 use crate::decode::regs::Special;
 use crate::decode::{Collective, Inst, Kernel, SMEM_START};
 use crate::detect::{Det, GlobalShadow};
-use crate::exec::cx::{ALL, Cx, Env, Frag, Warp, first, lanes};
+use crate::exec::cx::{ALL, Cx, Env, Frag, Peers, Warp, first, lanes};
 use crate::exec::{Flow, Trap, Wait, X};
 use crate::mem::cta::Cta;
 use crate::mem::global::Memory;
 use crate::mem::shared::Shared;
 use crate::mem::tensor::Tensor;
 use crate::stats::{Kind, Outcome, Recorder, Step};
+use crate::sync::cluster::Barrier;
 use crate::sync::named::Named;
 use crate::trace::{Lane, Trace, TraceEvent};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// A running launch.
 pub struct Core<'a> {
@@ -33,9 +36,9 @@ pub struct Core<'a> {
     pub gshadow: GlobalShadow,
     /// Resident CTAs.
     pub ctas: Vec<Cta>,
-    /// Next CTA to start.
+    /// Next cluster to start.
     next: u32,
-    /// CTAs in all.
+    /// Clusters in all.
     total: u32,
     /// Options.
     pub options: RunOptions,
@@ -63,10 +66,12 @@ impl<'a> Core<'a> {
         mut env: Env,
         dynamic_smem: u32,
         mem: &'a mut Memory,
-        options: RunOptions,
+        mut options: RunOptions,
         trace: &'a mut dyn Trace,
     ) -> Result<Self, Fault> {
-        let total: u32 = env.grid.iter().product();
+        let ctas: u32 = env.grid.iter().product();
+        let cluster: u32 = env.cluster.iter().product();
+        options.resident = options.resident.max(cluster);
         let threads: u64 = env.block.iter().map(|&x| u64::from(x)).product();
         let columns = kernel.regs.columns() as u64;
         // A column: 32 lanes of 4 bytes per warp, and its masks.
@@ -74,7 +79,7 @@ impl<'a> Core<'a> {
         // A byte and whether it was written.
         let local = 2 * threads * u64::from(kernel.local_bytes);
         let shared = u64::from(kernel.dynamic_start) + u64::from(dynamic_smem);
-        let resident = u64::from(options.resident.max(1).min(total));
+        let resident = u64::from(options.resident.min(ctas));
         let need = mem.size().saturating_add(resident.saturating_mul(registers + local + 3 * shared));
         if need > options.max_memory {
             return Err(refuse(format!(
@@ -91,7 +96,7 @@ impl<'a> Core<'a> {
             gshadow: GlobalShadow::default(),
             ctas: Vec::new(),
             next: 0,
-            total,
+            total: ctas / cluster,
             options,
             trace,
             report: Report::default(),
@@ -105,19 +110,44 @@ impl<'a> Core<'a> {
         })
     }
 
-    /// Starts CTAs until as many are resident as allowed; false when none is left.
+    /// Starts clusters until as many CTAs are resident as allowed; false when none is left.
     pub fn refill(&mut self) -> bool {
-        while self.ctas.len() < self.options.resident.max(1) as usize && self.next < self.total {
-            let cta = self.start(self.next);
-            self.ctas.push(cta);
+        let size: u32 = self.env.cluster.iter().product();
+        while self.ctas.len() + size as usize <= self.options.resident as usize && self.next < self.total {
+            self.start(self.next);
             self.next += 1;
         }
         !self.ctas.is_empty()
     }
 
-    fn start(&self, linear: u32) -> Cta {
-        let g = self.env.grid;
-        let id = [linear % g[0], linear / g[0] % g[1], linear / g[0] / g[1]];
+    /// Starts the CTAs of a cluster.
+    fn start(&mut self, number: u32) {
+        let (g, c) = (self.env.grid, self.env.cluster);
+        let first = coordinates(number, std::array::from_fn(|k| g[k] / c[k]));
+        let place = |rank: u32| {
+            let at = coordinates(rank, c);
+            let id: [u32; 3] = std::array::from_fn(|k| first[k] * c[k] + at[k]);
+            (id, id[0] + g[0] * (id[1] + g[1] * id[2]))
+        };
+        let size: u32 = c.iter().product();
+        let threads: u32 = self.env.block.iter().product();
+        let members: Rc<[u32]> = (0..size).map(|rank| place(rank).1 + 1).collect();
+        let barrier = Rc::new(RefCell::new(Barrier::new(size * threads)));
+        for rank in 0..size {
+            let (id, linear) = place(rank);
+            let cta = self.cta(id, linear, rank, &members, &barrier);
+            self.ctas.push(cta);
+        }
+    }
+
+    fn cta(
+        &self,
+        id: [u32; 3],
+        linear: u32,
+        rank: u32,
+        members: &Rc<[u32]>,
+        barrier: &Rc<RefCell<Barrier>>,
+    ) -> Cta {
         let threads: u32 = self.env.block.iter().product();
         let end = (self.kernel.dynamic_start + self.dynamic_smem).max(SMEM_START);
         let on = self.options.detectors;
@@ -126,6 +156,9 @@ impl<'a> Core<'a> {
         Cta {
             id,
             linear,
+            rank,
+            cluster: barrier.clone(),
+            left: Default::default(),
             smem: Shared::new(end, on.undefined),
             tmem: Tensor::new(on.undefined),
             mbarriers: Default::default(),
@@ -136,7 +169,7 @@ impl<'a> Core<'a> {
             copies: Vec::new(),
             bulk_groups: Default::default(),
             pipes: Default::default(),
-            det: Det::new(on, linear, warps, end as usize),
+            det: Det::new(on, linear + 1, members.clone(), warps, end as usize),
             free_registers: 65536u32.saturating_sub(cap * threads) * u32::from(cap != 0),
             step: 0,
             version: 0,
@@ -177,10 +210,16 @@ impl<'a> Core<'a> {
                 x.defined[usize::from(c) + k] = ALL;
             }
         }
+        if let Some(p) = r.explicit_cluster {
+            x.pdefined[usize::from(p)] = ALL;
+            x.preds[usize::from(p)] = if self.env.explicit_cluster { ALL } else { 0 };
+        }
         let b = self.env.block;
         let threads: u32 = b.iter().product();
         for &(s, c) in &r.special_list {
             x.defined[usize::from(c)] = ALL;
+            let c3 = self.env.cluster;
+            let in_cluster = |k: usize| id[k] % c3[k];
             x.regs[usize::from(c)] = std::array::from_fn(|l| {
                 let (l, t) = (l as u32, 32 * w + l as u32);
                 match s {
@@ -191,8 +230,8 @@ impl<'a> Core<'a> {
                     Special::LaneId => l,
                     Special::WarpId => w,
                     Special::NWarpId => threads / 32,
-                    Special::SmId => linear % self.options.resident.max(1),
-                    Special::NSmId => self.options.resident.max(1),
+                    Special::SmId => linear % self.options.resident,
+                    Special::NSmId => self.options.resident,
                     Special::LaneMask(k) => match k {
                         0 => 1 << l,
                         1 => (1 << l) - 1,
@@ -202,8 +241,15 @@ impl<'a> Core<'a> {
                     },
                     Special::DynamicSmem => self.dynamic_smem,
                     Special::TotalSmem => self.kernel.dynamic_start + self.dynamic_smem - SMEM_START,
-                    Special::Zero => 0,
-                    Special::One => 1,
+                    Special::ClusterId(k) => id[usize::from(k)] / c3[usize::from(k)],
+                    Special::NClusterId(k) => self.env.grid[usize::from(k)] / c3[usize::from(k)],
+                    Special::ClusterCtaid(k) => in_cluster(usize::from(k)),
+                    Special::ClusterNctaid(k) => c3[usize::from(k)],
+                    Special::ClusterCtaRank => {
+                        in_cluster(0) + c3[0] * (in_cluster(1) + c3[1] * in_cluster(2))
+                    }
+                    Special::ClusterNctaRank => c3.iter().product(),
+                    Special::Clock => 1,
                 }
             });
         }
@@ -217,6 +263,7 @@ impl<'a> Core<'a> {
             Wait::Mbarrier(a, _, phase) => cta.mbarriers.get(&a).is_none_or(|b| b.phase != phase),
             Wait::Named(n, phase) => cta.named[n as usize].phase != phase,
             Wait::Lanes => false,
+            Wait::Cluster(phase) => cta.cluster.borrow().phase != phase,
             Wait::Change(v) => cta.version != v,
             Wait::Registers(n) => cta.free_registers >= n,
             Wait::TensorMemory(n) => cta.tmem.fits(n),
@@ -239,8 +286,9 @@ impl<'a> Core<'a> {
     pub fn complete(&mut self, c: usize, p: Pending) -> Result<(), Fault> {
         let site = self.ctas[c].site_of(p);
         self.report.operations += 1;
-        let cta = &mut self.ctas[c];
-        let r = cta.complete(p, self.mem, &mut self.gshadow);
+        let (cta, mut peers) = apart(&mut self.ctas, c);
+        let r = cta.complete(p, self.mem, &mut self.gshadow, &mut peers);
+        let cta = &self.ctas[c];
         let lane = match p {
             Pending::Load(_) | Pending::Copy(_) => Lane::Load,
             Pending::Store(_) => Lane::Store,
@@ -278,7 +326,7 @@ impl<'a> Core<'a> {
     /// Runs a fragment for at most `budget` instructions; with `visible`, to before its second
     /// instruction that others can see. Ends early when it waits or ends.
     pub fn run(&mut self, c: usize, warp: u32, frag: u32, budget: u32, visible: bool) -> Result<(), Fault> {
-        let cta = &mut self.ctas[c];
+        let (cta, peers) = apart(&mut self.ctas, c);
         let Some(mut w) = cta.warps[warp as usize].take() else { return Ok(()) };
         let mut f = frag as usize;
         let mut result = Ok(());
@@ -318,6 +366,7 @@ impl<'a> Core<'a> {
             cta.step += 1;
             let mut s = Stepper {
                 cta: &mut *cta,
+                peers: Peers { before: &mut *peers.before, after: &mut *peers.after },
                 mem: &mut *self.mem,
                 gshadow: &mut self.gshadow,
                 kernel,
@@ -415,6 +464,13 @@ impl<'a> Core<'a> {
             );
             return Err(self.fault(c, t, b.pc, None, 0));
         }
+        if cta.clustered()
+            && cta.det.on.races
+            && let Some((t, pc)) = self.still_used(c)
+        {
+            return Err(self.fault(c, t, pc, None, 0));
+        }
+        let cta = &self.ctas[c];
         if let Some(a) = cta.tmem.allocations.first() {
             let t = Trap::new(
                 "tmem.leak",
@@ -430,6 +486,32 @@ impl<'a> Core<'a> {
         Ok(true)
     }
 
+    /// What other CTAs of the cluster do with the shared memory of a CTA that ends, and it does not know to be over.
+    fn still_used(&self, c: usize) -> Option<(Trap, u32)> {
+        let cta = &self.ctas[c];
+        let own = cta.det.cta;
+        if let Some((cell, e, write)) = cta.det.smem.foreign(own, &cta.left) {
+            let message = format!(
+                "the CTA ends, and nothing orders the {} of its shared memory at {:#x} by CTA {} before that",
+                if write { "write" } else { "read" },
+                4 * cell,
+                e.cta - 1
+            );
+            return Some((Trap { code: "exit.cluster", message, prior: None }, e.pc));
+        }
+        if let Some((a, e)) = cta.unseen_arrival(&cta.left) {
+            let message = format!(
+                "the CTA ends, and neither a wait nor a barrier comes after the arrival of CTA {} at its mbarrier {a:#x}",
+                e.cta - 1
+            );
+            return Some((Trap { code: "exit.cluster", message, prior: None }, e.pc));
+        }
+        let reads = |l: &&Load| matches!(l.order.source, Source::Shared(from, ..) if from == own);
+        self.ctas.iter().flat_map(|x| &x.loads).find(reads).map(|l| {
+            (Trap::new("exit.load", "a copy still reads shared memory when the CTA ends"), l.site.pc)
+        })
+    }
+
     /// Puts the statistics, if they are kept, into the report.
     pub fn count(&mut self) {
         let code = self.kernel.code.iter().map(|i| (i.line, i.text.as_str(), i.kind));
@@ -438,11 +520,13 @@ impl<'a> Core<'a> {
 
     /// The fault of a CTA in which nothing can happen any more.
     pub fn deadlock(&self, c: usize) -> Fault {
-        let cta = &self.ctas[c];
         let mut text = String::from("no warp can go on:");
         let mut at = None;
         let mut lanes_only = true;
-        for w in cta.warps.iter().flatten() {
+        // The reason may be in another CTA of the cluster.
+        let members = &self.ctas[c].det.cluster;
+        let cluster = self.ctas.iter().filter(|x| members.contains(&x.det.cta));
+        for (cta, w) in cluster.flat_map(|x| x.warps.iter().flatten().map(move |w| (x, w))) {
             for f in &w.frags {
                 let line = self.kernel.code.get(f.pc as usize).map_or(0, |i| i.line);
                 let why = match f.wait {
@@ -460,6 +544,9 @@ impl<'a> Core<'a> {
                         format!("waits at barrier {n}, {} of {} threads arrived", b.arrived, b.expected)
                     }
                     Wait::Lanes => format!("waits for the other lanes of live {:#x}", w.live),
+                    Wait::Cluster(_) => {
+                        format!("waits at the barrier of the cluster, {}", cta.cluster.borrow())
+                    }
                     Wait::Change(_) => "polls".into(),
                     Wait::Registers(n) => format!("waits for {n} registers, {} are free", cta.free_registers),
                     Wait::TensorMemory(n) => format!("waits for {n} columns of tensor memory"),
@@ -468,6 +555,9 @@ impl<'a> Core<'a> {
                 if at.is_none() || f.wait == Wait::Lanes {
                     at = Some((f.pc, w.id, f.mask));
                 }
+                if members.len() > 1 {
+                    text.push_str(&format!("\n  CTA {}", cta.linear));
+                }
                 text.push_str(&format!("\n  warp {} lanes {:#x} line {line} {why}", w.id, f.mask));
             }
         }
@@ -475,6 +565,18 @@ impl<'a> Core<'a> {
         let code = if lanes_only { "divergent" } else { "deadlock" };
         self.fault(c, Trap::new(code, text), pc, Some(Lane::Warp(w)), mask)
     }
+}
+
+/// A CTA, and the others.
+fn apart(ctas: &mut [Cta], c: usize) -> (&mut Cta, Peers<'_>) {
+    let (before, rest) = ctas.split_at_mut(c);
+    let (cta, after) = rest.split_at_mut(1);
+    (&mut cta[0], Peers { before, after })
+}
+
+/// The place of a number in a box.
+fn coordinates(n: u32, of: [u32; 3]) -> [u32; 3] {
+    [n % of[0], n / of[0] % of[1], n / of[0] / of[1]]
 }
 
 /// Joins ready fragments at the same instruction; returns the new number of fragment `f`.
@@ -499,6 +601,7 @@ fn join(w: &mut Warp, f: usize) -> usize {
 
 struct Stepper<'s> {
     cta: &'s mut Cta,
+    peers: Peers<'s>,
     mem: &'s mut Memory,
     gshadow: &'s mut GlobalShadow,
     kernel: &'s Kernel,
@@ -566,6 +669,7 @@ impl Stepper<'_> {
             w,
             f: *f,
             cta: &mut *self.cta,
+            peers: Peers { before: &mut *self.peers.before, after: &mut *self.peers.after },
             mem: &mut *self.mem,
             gshadow: &mut *self.gshadow,
             kernel,
@@ -576,7 +680,7 @@ impl Stepper<'_> {
             stats: self.stats.as_deref_mut(),
         };
         let flow = (inst.exec)(&mut cx, active)?;
-        let Cx { w, stats, .. } = cx;
+        let Cx { w, cta, stats, .. } = cx;
         if let Some(stats) = stats {
             let outcome = match flow {
                 Flow::Retry(_) | Flow::Then(_) | Flow::Yield if inst.kind == Kind::Wait => Outcome::Failed,
@@ -643,6 +747,13 @@ impl Stepper<'_> {
                 return Ok(false);
             }
             Flow::Exit => {
+                cta.cluster.borrow_mut().exit(&mut w.cluster, active);
+                if cta.clustered() {
+                    cta.footprint.cluster();
+                    if cta.det.on.races {
+                        cta.left.join(&w.frags[*f].know.released());
+                    }
+                }
                 w.live &= !active;
                 if rest == 0 {
                     w.frags.remove(*f);
@@ -655,7 +766,7 @@ impl Stepper<'_> {
                     x.wait = Wait::Ready;
                 }
                 if w.live == 0 {
-                    self.cta.changed();
+                    cta.changed();
                 }
                 return Ok(rest != 0);
             }

@@ -17,7 +17,10 @@ use crate::trace::NoTrace;
 /// What a step touches.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Footprint {
-    items: Vec<Item>,
+    /// With the number of the CTA.
+    items: Vec<(u32, Item)>,
+    /// The CTA.
+    cta: u32,
     /// Whether it records; it does only while a search executes a step.
     on: bool,
 }
@@ -31,18 +34,19 @@ enum Item {
     Tensor,
     Global(u64, bool),
     Registers,
+    Cluster,
 }
 
 impl Footprint {
     fn add(&mut self, i: Item) {
-        if self.on && self.items.last() != Some(&i) {
-            self.items.push(i);
+        if self.on && self.items.last() != Some(&(self.cta, i)) {
+            self.items.push((self.cta, i));
         }
     }
 
     /// Bytes of shared memory.
     pub fn bytes(&mut self, address: u32, bytes: u32, write: bool) {
-        if let Some(Item::Bytes(_, end, w)) = self.items.last_mut()
+        if let Some((_, Item::Bytes(_, end, w))) = self.items.last_mut()
             && *end == address
             && *w == write
         {
@@ -72,15 +76,24 @@ impl Footprint {
         self.add(Item::Global(address / 128, write));
     }
 
-    /// Starts the record of a step.
-    pub fn begin(&mut self) {
+    /// The barrier of the cluster.
+    pub fn cluster(&mut self) {
+        self.add(Item::Cluster);
+    }
+
+    /// Starts the record of a step in a CTA.
+    pub fn begin(&mut self, cta: u32) {
         self.items.clear();
+        self.cta = cta;
         self.on = true;
     }
 
     fn conflicts(&self, o: &Footprint) -> bool {
         self.items.iter().any(|a| {
-            o.items.iter().any(|b| match (*a, *b) {
+            o.items.iter().any(|b| match (a.1, b.1) {
+                (Item::Global(x, xw), Item::Global(y, yw)) => x == y && (xw || yw),
+                (Item::Cluster, Item::Cluster) => true,
+                _ if a.0 != b.0 => false,
                 (Item::Warp(x), Item::Warp(y)) => x == y,
                 (Item::Bytes(a0, a1, aw), Item::Bytes(b0, b1, bw)) => (aw || bw) && a0 < b1 && b0 < a1,
                 (Item::Mbarrier(x), Item::Mbarrier(y)) => x == y,
@@ -89,7 +102,6 @@ impl Footprint {
                 }
                 (Item::Named(x), Item::Named(y)) => x == y,
                 (Item::Tensor, Item::Tensor) | (Item::Registers, Item::Registers) => true,
-                (Item::Global(x, xw), Item::Global(y, yw)) => x == y && (xw || yw),
                 _ => false,
             })
         })
@@ -264,7 +276,9 @@ fn one_run(
 fn step(core: &mut Core<'_>, choice: Choice) -> Result<Footprint, Fault> {
     let (Choice::Run(linear, ..) | Choice::Complete(linear, _)) = choice;
     let Some(c) = core.ctas.iter().position(|x| x.linear == linear) else { return Ok(Footprint::default()) };
-    core.ctas[c].footprint.begin();
+    for cta in &mut core.ctas {
+        cta.footprint.begin(cta.linear);
+    }
     match choice {
         Choice::Run(_, w, lane) => {
             let f = core.ctas[c].warps[w as usize]
@@ -289,5 +303,9 @@ fn step(core: &mut Core<'_>, choice: Choice) -> Result<Footprint, Fault> {
             core.complete(c, p)?;
         }
     }
-    Ok(std::mem::take(&mut core.ctas[c].footprint))
+    let mut all = Footprint::default();
+    for cta in &mut core.ctas {
+        all.items.append(&mut cta.footprint.items);
+    }
+    Ok(all)
 }

@@ -1,7 +1,7 @@
 //! What is launched and how it is run.
 
 use super::report::Fault;
-use crate::decode::{Kernel, Program};
+use crate::decode::{CLUSTER_LIMIT, Kernel, Program};
 use crate::detect::Detectors;
 use crate::exec::cx::Env;
 use crate::layout::tma_map::{MapDesc, TensorMap};
@@ -44,6 +44,8 @@ pub struct Launch {
     pub kernel: Option<String>,
     /// CTAs.
     pub grid: [u32; 3],
+    /// CTAs of a cluster. Without them `.reqnctapercluster` of the kernel counts, else clusters have one CTA.
+    pub cluster: Option<[u32; 3]>,
     /// Threads per CTA.
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
@@ -75,7 +77,7 @@ pub struct RunOptions {
     pub gather_aligned: bool,
     /// Most warp instructions in all.
     pub max_steps: u64,
-    /// CTAs that run at the same time.
+    /// CTAs that run at the same time; whole clusters, one at least.
     pub resident: u32,
     /// Most bytes of buffers, module variables and the state of the resident CTAs (registers, local and
     /// shared memory).
@@ -145,6 +147,7 @@ pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel,
     {
         return Err(refuse(format!("block {:?} above .maxntid {m:?}", launch.block)));
     }
+    let cluster = cluster(k, launch)?;
     let end = u64::from(k.dynamic_start) + u64::from(launch.dynamic_smem);
     if end > u64::from(crate::decode::SMEM_START + crate::decode::SMEM_LIMIT) {
         return Err(refuse(format!("{} bytes of shared memory", end - u64::from(crate::decode::SMEM_START))));
@@ -176,6 +179,8 @@ pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel,
         Env {
             block: launch.block,
             grid: launch.grid,
+            cluster,
+            explicit_cluster: launch.cluster.is_some() || k.bounds.cluster.is_some(),
             params,
             maps,
             spurious: false,
@@ -183,6 +188,31 @@ pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel,
             gather_aligned: false,
         },
     ))
+}
+
+/// The shape of clusters.
+fn cluster(k: &Kernel, launch: &Launch) -> Result<[u32; 3], Fault> {
+    let b = &k.bounds;
+    let cluster = match (launch.cluster, b.cluster) {
+        (Some(c), Some(r)) if c != r => {
+            return Err(refuse(format!("clusters of {c:?} CTAs where .reqnctapercluster is {r:?}")));
+        }
+        (Some(c), _) | (None, Some(c)) => c,
+        (None, None) if b.explicit_cluster => {
+            return Err(refuse("a kernel with .explicitcluster needs the shape of its clusters"));
+        }
+        (None, None) => [1; 3],
+    };
+    let most = b.most_ctas.unwrap_or(CLUSTER_LIMIT).min(CLUSTER_LIMIT);
+    let ctas = cluster.iter().try_fold(1u32, |n, &d| n.checked_mul(d));
+    if ctas.is_none_or(|n| n == 0 || n > most) {
+        return Err(refuse(format!("clusters of {cluster:?} CTAs, at most {most} are possible")));
+    }
+    if launch.grid.iter().zip(cluster).any(|(&g, c)| !g.is_multiple_of(c)) {
+        let grid = launch.grid;
+        return Err(refuse(format!("a grid of {grid:?} CTAs is not made of clusters of {cluster:?}")));
+    }
+    Ok(cluster)
 }
 
 /// Registers per thread at entry, where setmaxnreg has an effect; 0 where it is ignored.

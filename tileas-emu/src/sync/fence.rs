@@ -9,11 +9,19 @@
 use crate::decode::build::Build;
 use crate::decode::table::{Row, row};
 use crate::decode::{Exec, R};
+use crate::detect::clock::Scope;
 use crate::exec::Flow;
+use std::rc::Rc;
 
 fn mbarrier_init(b: &mut Build<'_>) -> R<Exec> {
     b.count(0)?;
     Ok(Box::new(|cx, m| {
+        if cx.cta.det.on.races && cx.cta.clustered() {
+            let (w, own) = (cx.w.id, cx.own(m));
+            let k = cx.know();
+            k.i.join(&k.g);
+            own.raise(&mut k.i, w);
+        }
         cx.publish_mbarriers(m);
         Ok(Flow::Next)
     }))
@@ -30,6 +38,9 @@ fn proxy(b: &mut Build<'_>) -> R<Exec> {
             let g = k.g.clone();
             k.p.join(&g);
             own.raise(&mut k.p, w as u32);
+            for (_, v) in &mut k.foreign {
+                v.p.join(&v.g);
+            }
             if !global {
                 cx.publish_mbarriers(m);
             }
@@ -77,18 +88,24 @@ fn tensormap(b: &mut Build<'_>) -> R<Exec> {
 }
 
 /// A memory fence: relaxed atomics after it hand over what was known here, those before it are
-/// taken in here.
+/// taken in here, as far as the fence's scope has the other side.
 fn memory(b: &mut Build<'_>) -> R<Exec> {
     b.count(0)?;
-    Ok(Box::new(|cx, m| {
+    let scope = Scope::of(&b.inst.opcode).unwrap_or(Scope::Device);
+    Ok(Box::new(move |cx, m| {
         if cx.cta.det.on.races {
-            let own = cx.cta.det.cta;
-            let know = cx.know();
-            for (cta, r) in std::mem::take(&mut know.fence_in) {
-                know.acquire_of(cta, own, &r);
+            let read = std::mem::take(&mut cx.know().fence_in);
+            let (know, det) = (&mut cx.w.frags[cx.f].know, &cx.cta.det);
+            for s in read {
+                if scope.min(s.scope) >= det.reach(s.cta) {
+                    know.acquire_of(s.cta, det.cta, &s.what);
+                } else {
+                    know.fence_in.push(s);
+                }
             }
-            let r = cx.release(m);
-            cx.know().fence_out = Some(Box::new(r));
+            let r = Some(Rc::new(cx.release(m)));
+            let fences = &mut cx.know().fence_out;
+            fences[..=scope as usize].fill(r);
         }
         Ok(Flow::Next)
     }))

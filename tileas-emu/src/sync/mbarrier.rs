@@ -1,11 +1,14 @@
 //! mbarrier objects and their instructions.
 //!
 //! A phase completes when no arrival and no transaction byte is pending. A release of every arrival
-//! and completion is collected and handed to the waiters of that phase.
+//! and completion is collected and handed to the waiters of that phase; those of threads of other CTAs
+//! of the cluster only where the arrival and the wait are for the cluster, and those of their `st.async` and `red.async`
+//! where the wait is. Copies and commits signal where their data goes: a wait for the CTA is enough for these themselves,
+//! wherever they were issued, not for what their threads did before.
 //! Detected: more arrivals than the count, transaction bytes beyond the expected ones, use before
 //! init, ordinary access of the bytes, and waiters that could miss a phase: when a phase completes,
 //! every wait for the phase before must be ordered before that completion, else a slower waiter
-//! would see the parity of the phase after.
+//! would see the parity of the phase after; arrivals from other CTAs that may come after the CTA has ended.
 //! Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
 
 use crate::async_ops::Site;
@@ -13,8 +16,9 @@ use crate::decode::build::{Addr, Build};
 use crate::decode::table::{Row, row};
 use crate::decode::{Exec, R};
 use crate::detect::Ticket;
-use crate::detect::clock::Released;
-use crate::exec::cx::{Cx, lanes};
+use crate::detect::clock::{Released, Scope};
+use crate::detect::shadow::Epoch;
+use crate::exec::cx::{Cx, lanes, rank_of};
 use crate::exec::{Flow, Trap, Wait, X};
 use crate::mem::cta::Cta;
 use crate::parse::ast::Operand;
@@ -34,7 +38,8 @@ struct Passed {
 impl Passed {
     /// Whether it comes before what a phase's arrivals released.
     fn before(&self, done: &Released) -> bool {
-        let by = |(mask, clock): (u32, u32)| lanes(mask).any(|l| done.g.has(self.warp, l as u8 + 1, clock));
+        let by =
+            |(mask, clock): (u32, u32)| lanes(mask).any(|l| done.own.g.has(self.warp, l as u8 + 1, clock));
         by(self.at) || self.joined.is_some_and(by)
     }
 }
@@ -56,6 +61,12 @@ pub struct Mbarrier {
     pub collected: Released,
     /// What the last completed phase released.
     pub done: Released,
+    /// What threads of other CTAs release to the cluster in the present phase.
+    wide: Released,
+    /// The same of the last completed phase.
+    wide_done: Released,
+    /// The last arrival of each thread of other CTAs, and its phase.
+    remote: Vec<(Epoch, u64)>,
     /// Waits of the last completed phase.
     waits: Vec<Passed>,
     /// Who initialised it: warp, lane plus one, clock.
@@ -120,7 +131,9 @@ impl Cta {
             b.phase += 1;
             b.pending = i64::from(b.count);
             b.done = std::mem::take(&mut b.collected);
-            let late = if races { b.waits.iter().find(|w| !w.before(&b.done)).copied() } else { None };
+            b.wide_done = std::mem::take(&mut b.wide);
+            let before = |w: &Passed| w.before(&b.done) || w.before(&b.wide_done);
+            let late = if races { b.waits.iter().find(|w| !before(w)).copied() } else { None };
             b.waits.clear();
             let phase = b.phase;
             if let Some(Passed { warp, line, .. }) = late {
@@ -139,14 +152,28 @@ impl Cta {
         Ok(())
     }
 
+    /// Collects what CTA `from` (number plus one) releases here. A wait for the CTA has all of it only where that is this
+    /// CTA; of an `engine` of another one it has the operation itself and what was known of this CTA.
+    pub fn receive(&mut self, address: u32, release: &Released, from: u32, engine: bool) -> X<()> {
+        let own = self.det.cta;
+        let b = self.mbarrier(address)?;
+        if from == own {
+            b.collected.join(release);
+        } else {
+            b.wide.join(release);
+            if engine {
+                b.collected.own.join(&release.own);
+            }
+        }
+        Ok(())
+    }
+
     /// Counts arrivals.
-    pub fn arrive(&mut self, address: u32, count: u32, release: &Released) -> X<()> {
+    pub fn arrive(&mut self, address: u32, count: u32) -> X<()> {
         if count == 0 || count >= 1 << 20 {
             return Err(Trap::new("barrier.arrive", format!("{count} arrivals")));
         }
-        let b = self.mbarrier(address)?;
-        b.collected.join(release);
-        b.pending -= i64::from(count);
+        self.mbarrier(address)?.pending -= i64::from(count);
         self.settle(address)
     }
 
@@ -173,11 +200,24 @@ impl Cta {
         self.mbarriers.iter().find_map(late)
     }
 
+    /// An mbarrier at which a thread of another CTA has arrived, and neither has a wait seen that nor did `left`, what the
+    /// CTA's threads knew when they exited, include it.
+    pub fn unseen_arrival(&self, left: &Released) -> Option<(u32, Epoch)> {
+        let known = |e: &Epoch| {
+            let view = left.foreign.iter().find(|f| f.0 == e.cta);
+            view.is_some_and(|v| v.1.g.has(e.agent, e.lane, e.clock))
+        };
+        self.mbarriers.iter().find_map(|(&a, b)| {
+            b.remote.iter().find(|(e, phase)| *phase >= b.seen && !known(e)).map(|(e, _)| (a, *e))
+        })
+    }
+
     /// Requires that an asynchronous operation can know an mbarrier that it will signal.
     pub fn check_published(&mut self, address: u32, t: &Ticket) -> X<()> {
         let b = self.mbarrier(address)?;
         let Some(k) = &t.know else { return Ok(()) };
-        if b.published.iter().any(|&(w, m, clock)| lanes(m).any(|l| k.g.has(w, l as u8 + 1, clock))) {
+        let has = |w, l, clock| k.g.has(w, l, clock) || k.i.has(w, l, clock);
+        if b.published.iter().any(|&(w, m, clock)| lanes(m).any(|l| has(w, l as u8 + 1, clock))) {
             return Ok(());
         }
         Err(Trap::new(
@@ -191,17 +231,32 @@ impl Cta {
     }
 
     /// Changes the pending transaction bytes.
-    pub fn transact(&mut self, address: u32, delta: i64, release: Option<&Released>) -> X<()> {
-        let b = self.mbarrier(address)?;
-        if let Some(r) = release {
-            b.collected.join(r);
-        }
-        b.tx += delta;
+    pub fn transact(&mut self, address: u32, delta: i64) -> X<()> {
+        self.mbarrier(address)?.tx += delta;
         self.settle(address)
     }
 }
 
 impl Cx<'_> {
+    /// Arrives at an mbarrier, maybe of another CTA of the cluster; `scope` is that of the release.
+    fn arrive(&mut self, address: u32, count: u32, release: &Released, scope: Scope, lane: usize) -> X<()> {
+        let (from, epoch) = (self.cta.det.cta, self.lane_epoch(lane));
+        let (cta, at) = self.peers.at(self.cta, address)?;
+        let to = cta.det.cta;
+        if to == from {
+            cta.receive(at, release, from, false)?;
+            return cta.arrive(at, count);
+        }
+        if scope >= Scope::Cluster {
+            cta.receive(at, &release.moved(from, to), from, false)?;
+        }
+        let b = cta.mbarrier(at)?;
+        let (seen, by) = (b.seen, (epoch.cta, epoch.agent, epoch.lane));
+        b.remote.retain(|(e, phase)| *phase >= seen && (e.cta, e.agent, e.lane) != by);
+        b.remote.push((epoch, b.phase));
+        cta.arrive(at, count)
+    }
+
     /// Makes the initialisations that a fence of these lanes is ordered after known to the asynchronous proxy.
     pub fn publish_mbarriers(&mut self, m: u32) {
         if !self.cta.det.on.races {
@@ -221,14 +276,24 @@ impl Cx<'_> {
 
     /// Requires that the initialisation of an mbarrier is ordered before its use by a lane.
     fn initialised(&mut self, address: u32, lane: usize) -> X<()> {
-        let b = self.cta.mbarrier(address)?;
+        let from = self.cta.det.cta;
+        let (cta, at) = self.peers.at(self.cta, address)?;
+        let b = cta.mbarrier(at)?;
         let (by, line) = (b.by, b.line);
-        if !self.cta.det.on.races {
+        if !cta.det.on.races {
             return Ok(());
         }
-        let own = u32::from(by.0) == self.w.id
-            && (by.1 == 0 || usize::from(by.1) == lane + 1 || by.2 < self.w.since);
-        if own || self.w.frags[self.f].know.g.has(by.0, by.1, by.2) {
+        let know = &self.w.frags[self.f].know;
+        let known = match know.of(cta.det.cta) {
+            _ if cta.det.cta == from => {
+                u32::from(by.0) == self.w.id
+                    && (by.1 == 0 || usize::from(by.1) == lane + 1 || by.2 < self.w.since)
+                    || know.g.has(by.0, by.1, by.2)
+                    || know.i.has(by.0, by.1, by.2)
+            }
+            view => view.is_some_and(|v| v.g.has(by.0, by.1, by.2) || v.i.has(by.0, by.1, by.2)),
+        };
+        if known {
             return Ok(());
         }
         let m = format!(
@@ -248,7 +313,7 @@ fn init(b: &mut Build<'_>) -> R<Exec> {
             if count == 0 || count >= 1 << 20 {
                 return Err(Trap::new("barrier.init", format!("mbarrier count {count}")));
             }
-            cx.touch_shared(address, 8, true, l).map_err(|t| match t.code {
+            cx.touch_shared(address, 8, true, false, l).map_err(|t| match t.code {
                 "barrier.bytes" => {
                     Trap::new("barrier.init", format!("mbarrier {address:#x} is initialised twice"))
                 }
@@ -279,7 +344,7 @@ fn inval(b: &mut Build<'_>) -> R<Exec> {
             cx.cta.mbarriers.remove(&address);
             cx.cta.smem.set_mbarrier(address, false);
             cx.cta.smem.define(address, 8, false);
-            cx.touch_shared(address, 8, true, l)?;
+            cx.touch_shared(address, 8, true, false, l)?;
         }
         Ok(Flow::Next)
     }))
@@ -291,6 +356,8 @@ fn arrive(b: &mut Build<'_>) -> R<Exec> {
     let expect = b.inst.opcode.contains("expect_tx");
     let no_complete = b.inst.opcode.contains("noComplete");
     let relaxed = b.inst.opcode.contains("relaxed");
+    let scope = Scope::of(&b.inst.opcode).unwrap_or(Scope::Cta);
+    let own = b.own_shared();
     let state = match b.operand(0)? {
         Operand::Memory { .. } => None,
         Operand::Sink => Some(None),
@@ -299,34 +366,42 @@ fn arrive(b: &mut Build<'_>) -> R<Exec> {
     let k = usize::from(state.is_some());
     let a = b.mem(k)?;
     let n = if b.len() > k + 1 { Some(b.src(k + 1, 4)?) } else { None };
+    if b.inst.opcode.contains("shared::cluster") && matches!(state, Some(Some(_))) {
+        return Err(b.error("P012", "an arrival in the cluster returns no state"));
+    }
     if expect && n.is_none() || no_complete && n.is_none() || b.len() > k + 2 {
         return Err(b.error("P012", "wrong number of operands"));
     }
     Ok(Box::new(move |cx, m| {
         // Lanes arrive one by one. As long as no phase ends between them, they may hand over together.
-        let apart = ends_between(cx, m, a, n.filter(|_| !expect))?;
+        let apart = ends_between(cx, m, a, own, n.filter(|_| !expect))?;
         let mut release = if relaxed || apart { Released::default() } else { cx.release(m) };
         for l in lanes(m) {
-            let address = cx.shared_address(a, l)?;
+            let address = cx.place_in_shared(a, l, own)?;
             cx.initialised(address, l)?;
             let v = n.map_or(1, |c| cx.w.u32(c, l));
             if apart && !relaxed {
                 release = cx.release(1 << l);
             }
             if let Some(Some(c)) = state {
+                if rank_of(address).is_some() {
+                    let what = "an arrival at an mbarrier of another CTA returns no state";
+                    return Err(Trap::new("barrier.arrive", what));
+                }
                 // The token is the phase that the arrival belongs to.
                 let phase = cx.cta.mbarrier(address)?.phase;
                 cx.w.set64(c, l, phase);
             }
             if expect {
                 cx.log("expect_tx", v.into());
-                cx.cta.mbarrier(address)?.tx += i64::from(v);
-                cx.cta.arrive(address, 1, &release)?;
+                let (cta, at) = cx.peers.at(cx.cta, address)?;
+                cta.mbarrier(at)?.tx += i64::from(v);
+                cx.arrive(address, 1, &release, scope, l)?;
             } else {
                 if no_complete && i64::from(v) >= cx.cta.mbarrier(address)?.pending {
                     return Err(Trap::new("barrier.arrive", ".noComplete arrival completes the phase"));
                 }
-                cx.cta.arrive(address, v, &release)?;
+                cx.arrive(address, v, &release, scope, l)?;
             }
             cx.log("arrive", address.into());
         }
@@ -335,12 +410,13 @@ fn arrive(b: &mut Build<'_>) -> R<Exec> {
 }
 
 /// Whether the arrivals of some lanes end a phase of a barrier at which further lanes arrive.
-fn ends_between(cx: &mut Cx<'_>, m: u32, a: Addr, counts: Option<crate::decode::Col>) -> X<bool> {
+fn ends_between(cx: &mut Cx<'_>, m: u32, a: Addr, own: bool, counts: Option<crate::decode::Col>) -> X<bool> {
     let (mut at, mut left) = (None, 0i64);
     for l in lanes(m) {
-        let address = cx.shared_address(a, l)?;
+        let address = cx.place_in_shared(a, l, own)?;
         if at != Some(address) {
-            left = cx.cta.mbarrier(address)?.pending;
+            let (cta, there) = cx.peers.at(cx.cta, address)?;
+            left = cta.mbarrier(there)?.pending;
             // Several barriers in one instruction: the careful way.
             if at.is_some() {
                 return Ok(true);
@@ -359,13 +435,14 @@ fn expect_tx(b: &mut Build<'_>) -> R<Exec> {
     b.count(2)?;
     b.visible();
     let sign = if b.inst.opcode.contains("complete_tx") { -1 } else { 1 };
-    let (a, n) = (b.mem(0)?, b.src(1, 4)?);
+    let (a, n, own) = (b.mem(0)?, b.src(1, 4)?, b.own_shared());
     Ok(Box::new(move |cx, m| {
         for l in lanes(m) {
-            let address = cx.shared_address(a, l)?;
+            let address = cx.place_in_shared(a, l, own)?;
             let v = i64::from(cx.w.u32(n, l));
             cx.initialised(address, l)?;
-            cx.cta.transact(address, sign * v, None)?;
+            let (cta, at) = cx.peers.at(cx.cta, address)?;
+            cta.transact(at, sign * v)?;
             cx.log("expect_tx", v as u64);
         }
         Ok(Flow::Next)
@@ -373,17 +450,20 @@ fn expect_tx(b: &mut Build<'_>) -> R<Exec> {
 }
 
 /// Takes in what phase completion released; true where the wait succeeds.
-fn passed(cx: &mut Cx<'_>, address: u32, m: u32, done: bool, acquire: bool) -> X<()> {
+fn passed(cx: &mut Cx<'_>, address: u32, m: u32, done: bool, acquire: Option<Scope>) -> X<()> {
     if done {
         let b = cx.cta.mbarrier(address)?;
         b.seen = b.seen.max(b.phase);
     }
-    if done && acquire && cx.cta.det.on.races {
+    if let Some(scope) = acquire.filter(|_| done && cx.cta.det.on.races) {
         let (w, line) = (cx.w.id as u16, cx.inst.line);
         let clock = cx.cta.det.clocks[usize::from(w)];
         let b = cx.cta.mbarrier(address)?;
         let know = &mut cx.w.frags[cx.f].know;
         know.acquire(&b.done);
+        if scope >= Scope::Cluster {
+            know.acquire(&b.wide_done);
+        }
         // A later wait of the same lanes comes after the earlier one.
         let passed = Passed { warp: w, at: (m, clock), joined: None, line };
         match b.waits.iter_mut().find(|x| (x.warp, x.at.0) == (w, m)) {
@@ -403,7 +483,8 @@ fn wait(b: &mut Build<'_>) -> R<Exec> {
     b.polls();
     let by_parity = b.inst.opcode.contains("parity");
     let blocking = b.inst.opcode.starts_with("mbarrier.try_wait");
-    let acquire = !b.inst.opcode.contains("relaxed");
+    let relaxed = b.inst.opcode.contains("relaxed");
+    let acquire = (!relaxed).then(|| Scope::of(&b.inst.opcode).unwrap_or(Scope::Cta));
     if b.len() != 3 && !(blocking && b.len() == 4) {
         return Err(b.error("P012", "wrong number of operands"));
     }
@@ -436,7 +517,7 @@ fn one_wait(
     test: impl Fn(&Cx<'_>, usize, u64) -> bool,
     p: Option<crate::decode::PCol>,
     blocking: bool,
-    acquire: bool,
+    acquire: Option<Scope>,
 ) -> X<Flow> {
     let mut result = 0u32;
     let mut blocked = None;

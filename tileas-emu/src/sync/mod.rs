@@ -1,5 +1,6 @@
-//! Synchronisation: mbarriers, named barriers, fences.
+//! Synchronisation: mbarriers, named barriers, barriers of clusters, fences.
 
+pub mod cluster;
 pub mod fence;
 pub mod mbarrier;
 pub mod named;

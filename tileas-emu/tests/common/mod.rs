@@ -108,7 +108,7 @@ pub fn gemm_f16(mem: &mut Memory, m: usize, n: usize, k: usize) -> (Launch, Matr
     ];
     let want = reference(&get(mem, &a), &get(mem, &b), m, n, k, true);
     let grid = [m.div_ceil(128) as u32, n.div_ceil(128) as u32, 1];
-    (Launch { kernel: None, grid, block: [192, 1, 1], dynamic_smem: 164_940, args }, c, want)
+    (Launch { grid, block: [192, 1, 1], dynamic_smem: 164_940, args, ..Launch::default() }, c, want)
 }
 
 /// The hand-written kernels: bf16, C[M,N] = A[M,K] * B[N,K]^T, persistent.
@@ -135,7 +135,16 @@ pub fn gemm_hand(
     ];
     let want = reference(&get(mem, &a), &get(mem, &b), m, n, k, true);
     let (block, dynamic_smem) = if hopper { (384, 164_928) } else { (192, 230_528) };
-    (Launch { kernel: None, grid: [ctas, 1, 1], block: [block, 1, 1], dynamic_smem, args }, c, want)
+    (Launch { grid: [ctas, 1, 1], block: [block, 1, 1], dynamic_smem, args, ..Launch::default() }, c, want)
+}
+
+/// The same of pairs of CTAs, each of which loads a half of B's tile for both. The tiles of M are even in number.
+pub fn gemm_pairs(mem: &mut Memory, m: usize, n: usize, k: usize, ctas: u32) -> (Launch, Matrix, Vec<f32>) {
+    let (mut l, c, want) = gemm_hand(mem, m, n, k, ctas, true);
+    if let Arg::Map(b) = &mut l.args[1] {
+        b.box_dims[1] = 64;
+    }
+    (l, c, want)
 }
 
 /// Runs and compares.

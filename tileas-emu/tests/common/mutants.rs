@@ -30,6 +30,9 @@ const DROPPED: &[&str] = &[
     "bar.sync",
     "bar.arrive",
     "bar.warp.sync",
+    "barrier.cluster",
+    "st.async",
+    "red.async",
     "setmaxnreg",
 ];
 
@@ -133,6 +136,15 @@ pub fn mutants(text: &str, without: &[&str]) -> Vec<Mutant> {
         if t.starts_with("mbarrier.arrive.expect_tx") {
             add(i, "bytes + 128", with(value + 128), 1);
             add(i, "bytes - 128", with(value - 128), 1);
+        }
+        // What is for the cluster: for nobody, or for the CTA.
+        for what in [".release.", ".acquire."].iter().filter(|what| t.contains(**what)) {
+            if !t.starts_with("fence") && !t.contains("barrier.cluster.wait") {
+                add(i, "relaxed", vec![line.replace(what, ".relaxed.")], 1);
+            }
+            if t.contains(&format!("{what}cluster.")) {
+                add(i, "narrow", vec![line.replace(&format!("{what}cluster."), &format!("{what}cta."))], 1);
+            }
         }
         if t.contains("wait_group") {
             add(i, "groups + 1", with(value + 1), 1);

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import cases
+import expected_clusters
 import expected_gemm
 import expected_mma
 import expected_num
@@ -25,7 +26,7 @@ def write():
     kernels.numbers()
     for step in (kernels_tile.matrix_moves, kernels_tile.mma_sync, kernels_tile.wgmma, kernels_tile.tma, kernels_tmem.moves, kernels_tmem.mma, kernels_tmem.copies):
         step()
-    for module in (expected_num, expected_mma, expected_tma, expected_tmem, expected_gemm, expected_questions):
+    for module in (expected_num, expected_mma, expected_tma, expected_tmem, expected_gemm, expected_clusters, expected_questions):
         module.run()
     cases.save()
 

@@ -65,6 +65,7 @@ pub fn run(case: &Case, options: RunOptions) -> Outcome {
     let launch = Launch {
         kernel: case.json["entry"].as_str().map(String::from),
         grid: triple("grid"),
+        cluster: Some(triple("cluster")).filter(|c| *c != [1; 3]),
         block: triple("block"),
         dynamic_smem: case.json["smem"].as_u64().unwrap_or(0) as u32,
         args,

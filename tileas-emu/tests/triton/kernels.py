@@ -133,7 +133,7 @@ class Cases:
         self.folder, self.list = Path(folder), []
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def add(self, name, fn, arch, grid, args, constants, tol, warps=4, stages=3, expect=(), detectors=True):
+    def add(self, name, fn, arch, grid, args, constants, tol, warps=4, stages=3, ctas=1, expect=(), detectors=True):
         """`args`: by parameter name, a (type, array) for a tensor, a (type, array, block) for a tensor descriptor or a
         (type, number); `expect`: substrings of the PTX."""
         signature, attrs, params = {}, {}, []
@@ -147,7 +147,7 @@ class Cases:
         for param in constants:
             signature[param] = "constexpr"
         source = ASTSource(fn=fn, signature=signature, constexprs=constants, attrs=attrs)
-        built = triton.compile(source, target=GPUTarget("cuda", arch, 32), options={"num_warps": warps, "num_stages": stages})
+        built = triton.compile(source, target=GPUTarget("cuda", arch, 32), options={"num_warps": warps, "num_stages": stages, "num_ctas": ctas})
         ptx = built.asm["ptx"]
         for text in expect:
             assert text in ptx, f"{name}: no {text} in the PTX"
@@ -171,7 +171,8 @@ class Cases:
             {
                 "name": name,
                 "entry": built.metadata.name,
-                "grid": list(grid),
+                # A program is a cluster.
+                "grid": [grid[0] * ctas, *grid[1:]],
                 "block": [32 * warps, 1, 1],
                 "smem": built.metadata.shared,
                 "params": params,
@@ -245,6 +246,9 @@ def main(folder):
     gemms("gemm_tf32_sm80", 80, "fp32", 64, 64, 64, 32, 32, 32, 2e-2, mma, stages=2)
     gemms("gemm_f16_sm90", 90, "fp16", 100, 136, 200, 64, 128, 64, 1e-3, wgmma)
     gemms("gemm_bf16_sm90", 90, "bf16", 128, 64, 128, 128, 64, 32, 1e-3, wgmma, warps=8)
+
+    # Clusters that share out a tile.
+    gemms("gemm_f16_pairs_sm90", 90, "fp16", 200, 136, 200, 128, 128, 64, 1e-3, wgmma + [".reqnctapercluster 2", "%cluster_ctarank"], ctas=2)
 
     # Without detectors: nothing makes the initialisation of its mbarriers known to the asynchronous proxy.
     m, n, k = 100, 136, 200

@@ -50,7 +50,9 @@ impl Gen<'_, '_> {
     }
 
     pub(super) fn block(&mut self) -> Result<()> {
-        match self.upto(9)? {
+        match self.upto(if self.cluster { 13 } else { 9 })? {
+            10 | 11 => self.neighbour(),
+            12 | 13 => self.multicast(),
             0 => self.exchange(),
             1 => self.vote(),
             2 => self.arrivals(),
@@ -83,6 +85,62 @@ impl Gen<'_, '_> {
             self.threads
         );
         Ok(())
+    }
+
+    /// The barrier of the cluster, with release and acquire.
+    fn cluster_barrier(&mut self) -> Result<String> {
+        let arrive = self.one(&[
+            "barrier.cluster.arrive.release.aligned",
+            "barrier.cluster.arrive.aligned",
+            "fence.acq_rel.cluster;\nbarrier.cluster.arrive.relaxed.aligned",
+            "bar.warp.sync -1;\nbarrier.cluster.arrive",
+        ])?;
+        let wait = self.one(&["barrier.cluster.wait.acquire.aligned", "barrier.cluster.wait"])?;
+        Ok(format!("{arrive};\n{wait};\nbar.warp.sync -1;"))
+    }
+
+    /// Each thread takes a word of a thread of the other CTA, or sends it one.
+    fn neighbour(&mut self) -> Result<()> {
+        let (from, to) = (self.register(4)?, self.register(4)?);
+        let (first, barrier, last) =
+            (self.cluster_barrier()?, self.cluster_barrier()?, self.cluster_barrier()?);
+        let address = "shl.b32 %u4, %t, 2;\nadd.u32 %u4, %u4, %s;\nadd.u32 %u4, %u4, 9216;";
+        let there = match self.u.arbitrary()? {
+            true => {
+                "mov.u32 %u5, %cluster_ctarank;\nxor.b32 %u5, %u5, 1;\nmapa.shared::cluster.u32 %u5, %u4, %u5;"
+            }
+            false => {
+                "mov.u32 %u5, %cluster_ctarank;\nxor.b32 %u5, %u5, 1;\ncvt.u64.u32 %v4, %u4;\ncvta.shared.u64 %v4, %v4;\n\
+                 mapa.u64 %v4, %v4, %u5;\ncvta.to.shared::cluster.u64 %v4, %v4;\ncvt.u32.u64 %u5, %v4;"
+            }
+        };
+        let (store, load) = match self.u.arbitrary()? {
+            true => ("st.shared::cluster.b32 [%u5]", "ld.shared.b32"),
+            false => ("st.shared.b32 [%u4]", "ld.shared::cluster.b32"),
+        };
+        let source = if load == "ld.shared.b32" { "%u4" } else { "%u5" };
+        let _ = writeln!(
+            self.text,
+            "{address}\n{there}\n{first}\n{store}, {from};\n{barrier}\n{load} {to}, [{source}];\n{last}"
+        );
+        Ok(())
+    }
+
+    /// Both CTAs load a part of the box into both.
+    fn multicast(&mut self) -> Result<()> {
+        let n = self.label();
+        let bytes = 16 * (1 + self.upto(127)?);
+        let from = 16 * self.upto(100)?;
+        let barrier = self.cluster_barrier()?;
+        let _ = writeln!(
+            self.text,
+            "{barrier}\n@%q0 bra L{n};\nmbarrier.arrive.expect_tx.shared::cta.b64 _, [%s], {};\n\
+             mov.u32 %u5, %cluster_ctarank;\nmad.lo.u32 %u4, %u5, {bytes}, %s;\nadd.u32 %u4, %u4, 16384;\n\
+             mov.u32 %u6, 3;\n{{\n.reg .b16 %mask;\ncvt.u16.u32 %mask, %u6;\n\
+             cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%u4], [%v2+{from}], {bytes}, [%s], %mask;\n}}\nL{n}:",
+            2 * bytes
+        );
+        self.loaded()
     }
 
     /// `bar.red` over the block.

@@ -49,6 +49,8 @@ struct Gen<'a, 'u> {
     load: MapDesc,
     store: MapDesc,
     ctas: u32,
+    /// Whether the CTAs are a cluster.
+    cluster: bool,
 }
 
 /// Draws a kernel.
@@ -59,6 +61,7 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Result<Kernel> {
     let blackwell = u.ratio(2, 3)?;
     let threads = *u.choose(&[32u32, 64, 128, 128])?;
     let ctas = u.int_in_range(1..=2)?;
+    let cluster = ctas == 2 && u.ratio(2, 3)?;
     let mut memory = Memory::new();
     let out = memory.alloc(vec![0; (OUT * threads * ctas) as usize]);
     let sums = memory.alloc(vec![0; 64]);
@@ -67,7 +70,8 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Result<Kernel> {
     let load = tensor(u, memory.address(source), false)?;
     let store = tensor(u, memory.address(target), true)?;
     let fuel = u.int_in_range(4..=60)?;
-    let mut g = Gen { u, text: String::new(), threads, blackwell, labels: 0, fuel, load, store, ctas };
+    let mut g =
+        Gen { u, text: String::new(), threads, blackwell, labels: 0, fuel, load, store, ctas, cluster };
     g.prologue();
     while g.fuel > 0 {
         g.piece(0)?;
@@ -81,8 +85,13 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Result<Kernel> {
         Arg::map(g.load),
         Arg::map(g.store),
     ];
-    let launch =
-        Launch { kernel: None, grid: [ctas, 1, 1], block: [threads, 1, 1], dynamic_smem: SHARED, args };
+    let launch = Launch {
+        grid: [ctas, 1, 1],
+        block: [threads, 1, 1],
+        dynamic_smem: SHARED,
+        args,
+        ..Launch::default()
+    };
     Ok(Kernel { text: g.text, launch, memory, buffers: vec![out, sums, target] })
 }
 
@@ -157,11 +166,12 @@ impl Gen<'_, '_> {
     fn prologue(&mut self) {
         let target = if self.blackwell { "sm_100a" } else { "sm_90a" };
         let threads = self.threads;
+        let cluster = if self.cluster { ".reqnctapercluster 2, 1, 1\n" } else { "" };
         let _ = writeln!(
             self.text,
             ".version 8.7\n.target {target}\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n\
              .visible .entry k(.param .u64 out, .param .u64 sums, .param .u64 from, .param .u64 to,\n\
-             .param .align 64 .b8 tl[128], .param .align 64 .b8 ts[128])\n.reqntid {threads}\n.minnctapersm 1\n{{\n\
+             .param .align 64 .b8 tl[128], .param .align 64 .b8 ts[128])\n.reqntid {threads}\n{cluster}.minnctapersm 1\n{{\n\
              .reg .pred %p<8>, %q<4>;\n.reg .b16 %h<8>;\n.reg .b32 %r<16>, %u<24>, %a<64>, %t, %l, %w, %s, %ph, %pt, %ta;\n\
              .reg .b64 %d<8>, %v<12>;\n.local .align 16 .b8 own[64];\n\
              mov.u32 %t, %tid.x;\nand.b32 %l, %t, 31;\nshr.u32 %w, %t, 5;\nmov.u32 %s, smem;\n\
@@ -195,6 +205,10 @@ impl Gen<'_, '_> {
              mbarrier.init.shared::cta.b64 [%s], 1;\nmbarrier.init.shared::cta.b64 [%s+8], {threads};\n\
              fence.mbarrier_init.release.cluster;\nREADY:\nbar.warp.sync -1;\nbar.sync 0;"
         );
+        if self.cluster {
+            // Barriers and boxes of both CTAs are ready.
+            self.put("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;");
+        }
     }
 
     /// Everything a thread holds goes to its part of the output.
