@@ -691,7 +691,7 @@ impl Gen<'_, '_> {
             .filter(|&n| {
                 let v = &self.views[n];
                 let own = self.k.grid > 1 && v.written;
-                v.read && v.rank <= 2 && !own && v.elem != Elem::I16
+                v.read && v.rank <= 2 && !own && v.elem != Elem::I16 && !v.elem.is_packed()
             })
             .collect();
         let view = if known.is_empty() || self.chance(60) { self.mem() } else { self.one(&known) };
