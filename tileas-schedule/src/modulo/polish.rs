@@ -17,6 +17,7 @@
 //! Guarantee: starts stay legal, II untouched, no stage is added. Cost: O(ops · (II + degree)), and at most [`STEPS`] steps a
 //! stage; nothing where the longest path already needs as many stages.
 
+use super::LINEAR;
 use super::search::{Answer, Engine, Search};
 use crate::entities::{Node, Slot};
 use crate::graph::Graph;
@@ -27,9 +28,8 @@ use cranelift_entity::EntityRef;
 
 /// Steps of each search for one stage less, or for a finish one stage earlier.
 const STEPS: u64 = 20_000;
-/// Rows that are worth the steps once more.
-const ROWS_A_STEP: u32 = 256;
-/// Larger loops are not searched: setting up takes longer than all of the schedule, and hardly ever saves a stage.
+/// Larger loops are not searched, nor those of more than [`LINEAR`] rows: it takes longer than all of the schedule, and hardly ever
+/// saves a stage.
 const MOST_OPS: u32 = 40;
 
 /// Memory of the steps.
@@ -98,14 +98,12 @@ impl Polish {
         if at.empty_table(l, ii) && at.short_attempt(l, ii) {
             return take_shorter(at, l, wide);
         }
-        if l.g.n > MOST_OPS {
+        if l.g.n > MOST_OPS || ii > LINEAR {
             return false;
         }
         // Deadlines go with the windows at hand: a search leaves them as they are.
         for engine in [Engine::Orders, Engine::Ejection].into_iter().filter(|&e| l.o.engines.has(e)) {
-            // Where rows are many a step is about few of them.
-            let rows = 1 + u64::from(ii / ROWS_A_STEP);
-            let given = at.budget.draw(STEPS.saturating_mul(rows).min(l.o.exact_steps));
+            let given = at.budget.draw(STEPS.min(l.o.exact_steps));
             let mut left = given;
             let answer = search.ask_within(engine, at, l, ii, None, &mut left);
             at.budget.pay(given - left);
