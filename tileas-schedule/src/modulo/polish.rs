@@ -28,8 +28,9 @@ use cranelift_entity::EntityRef;
 
 /// Steps of each search for one stage less, or for a finish one stage earlier.
 const STEPS: u64 = 20_000;
-/// Larger loops are not searched, nor those of more than [`LINEAR`] rows: it takes longer than all of the schedule, and hardly ever
-/// saves a stage.
+/// Rows that are worth the steps once more.
+const ROWS_A_STEP: u32 = 256;
+/// Larger loops are not searched: setting up takes longer than all of the schedule, and hardly ever saves a stage.
 const MOST_OPS: u32 = 40;
 
 /// Memory of the steps.
@@ -98,12 +99,17 @@ impl Polish {
         if at.empty_table(l, ii) && at.short_attempt(l, ii) {
             return take_shorter(at, l, wide);
         }
-        if l.g.n > MOST_OPS || ii > LINEAR {
+        // In clocks this takes longer than all of the rest, and where ops say who computes them it is the distance between those of one
+        // agent that counts (`lifetime`), not the stages of the iteration.
+        let told = |u: Node| l.p.extra(u).simt_agent.is_some();
+        if l.g.n > MOST_OPS || ii > LINEAR && l.p.nodes().any(told) {
             return false;
         }
         // Deadlines go with the windows at hand: a search leaves them as they are.
         for engine in [Engine::Orders, Engine::Ejection].into_iter().filter(|&e| l.o.engines.has(e)) {
-            let given = at.budget.draw(STEPS.min(l.o.exact_steps));
+            // Where rows are many a step is about few of them.
+            let rows = 1 + u64::from(ii / ROWS_A_STEP);
+            let given = at.budget.draw(STEPS.saturating_mul(rows).min(l.o.exact_steps));
             let mut left = given;
             let answer = search.ask_within(engine, at, l, ii, None, &mut left);
             at.budget.pay(given - left);
