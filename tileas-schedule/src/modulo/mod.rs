@@ -70,7 +70,10 @@ impl Modulo {
         self.search.begin();
         let steps = at.budget.of_searches(l.o.exact_steps, l.g.n.into());
         // Where rows are many an exact search takes less time than attempts at one II after the other do.
-        let exact = at.proven > LINEAR && l.o.ii_search == IiSearch::Auto && l.o.engines.has(Engine::Orders) && steps > 0;
+        let exact = at.proven > LINEAR
+            && l.o.ii_search == IiSearch::Auto
+            && l.o.engines.has(Engine::Orders)
+            && steps > 0;
         let found = if exact { up(at, l, cap.min(at.proven)) } else { up(at, l, cap) };
         let found = match self.down(at, l, found, cap, steps) {
             None if exact => up(at, l, cap),
