@@ -392,7 +392,7 @@ pub const UNITS: &[UnitRow] = &[
     unit("tmem_rd", "tensor-memory reads", "ours"),
     unit("tmem_wr", "tensor-memory writes", "ours"),
     unit("tma", "tensor memory accelerator", "ours"),
-    unit("global", "path to global memory and the L2 cache, of one SM", "ours"),
+    unit("global", "load/store path to global memory", "ours"),
 ];
 
 const fn rate(unit: &'static str, basis: Basis, cycles: u32, per: u32, src: &'static str) -> RateRow {
@@ -414,13 +414,7 @@ const TMEM_RD: RateRow = rate(
     "about 2400 bytes a clock beside the MMA: third-party measurement; rounded down to a power of two: ours",
 );
 const TMEM_WR: RateRow = rate("tmem_wr", Basis::Bytes, 1, 1024, "half of the read rate: ours");
-const GLOBAL: RateRow = rate(
-    "global",
-    Basis::Bytes,
-    1,
-    64,
-    "64 bytes a clock and SM from the L2 cache: A100 white paper; later families: ours, not measured",
-);
+const GLOBAL: RateRow = rate("global", Basis::Bytes, 1, 64, "ours");
 
 /// Latency is the occupancy, at least `min`.
 const fn real(class: &'static str, rates: &'static [RateRow], min: u32, src: &'static str) -> RealRow {
@@ -433,7 +427,7 @@ const PIPELINED: &str = "ours: other warps of the agent hide the pipeline depth;
 pub const REAL: &[RealRow] = &[
     RealRow {
         class: "TmaLoad",
-        rates: &[rate("tma", Basis::Bytes, 6, 1024, "6 clocks per KiB: B200 measurement"), SMEM_PORT, GLOBAL],
+        rates: &[rate("tma", Basis::Bytes, 6, 1024, "6 clocks per KiB: B200 measurement"), SMEM_PORT],
         min_occupancy: 30,
         extra: &[(0, 460)],
         min_latency: 700,
@@ -441,11 +435,7 @@ pub const REAL: &[RealRow] = &[
     },
     RealRow {
         class: "TmaStore",
-        rates: &[
-            rate("tma", Basis::Bytes, 52, 1024, "52 clocks per KiB: B200 measurement"),
-            SMEM_PORT,
-            GLOBAL,
-        ],
+        rates: &[rate("tma", Basis::Bytes, 52, 1024, "52 clocks per KiB: B200 measurement"), SMEM_PORT],
         min_occupancy: 30,
         extra: &[],
         min_latency: 700,
