@@ -3,7 +3,7 @@
 //! In: a legal schedule of a loop whose ops say which agent computes them in registers, what registers and what ring
 //! bytes their results take ([`crate::NodeExtra`]). Out: a legal schedule of the same II with a [`LifetimeCost`] that is
 //! not larger. First the skew of agents: an attempt with windows that keep each agent's ops within as few
-//! intervals as dependences allow. Then single ops move, readers earlier and writers later, wherever the cost falls.
+//! intervals as dependences allow, and where rows are many a short search over orders. Then single ops move, readers earlier and writers later, wherever the cost falls.
 //!
 //! Loops whose ops say nothing of this are left to compaction. Cost: bounded by `search.lifetime-steps`, one step per move and
 //! eight ops. Elsewhere: depths of rings that materialisation needs (`buffers`), which come from the final schedule.
@@ -251,7 +251,7 @@ impl Lifetime {
         self.lives.build(l.p);
         let mut cost = self.lives.cost(at.starts(), i64::from(ii));
         if cost.skew > 0 {
-            cost = self.straighten(at, l, ii, cost, &mut steps, polish, search);
+            cost = self.straighten(at, l, ii, &mut steps, polish, search);
         }
         // Nothing is left to gain where every value has one slot and the iteration one stage.
         let least: u64 = self.lives.bytes.iter().map(|&b| u64::from(b)).sum();
@@ -267,12 +267,12 @@ impl Lifetime {
         at: &mut Placement,
         l: Loop<'_>,
         ii: u32,
-        cost: LifetimeCost,
         steps: &mut u64,
         polish: &mut Polish,
         search: &mut Search,
     ) -> LifetimeCost {
         let wide = i64::from(ii);
+        let cost = self.lives.cost(at.starts(), wide);
         let worst = cost.stages.min(4) as u32;
         let mut looks = if ii > LINEAR { at.budget.draw(SEARCH) } else { 0 };
         for intervals in 1..=worst {

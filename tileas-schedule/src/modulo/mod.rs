@@ -2,10 +2,11 @@
 //!
 //! In: a loop, a proven lower bound on II, a cap. Out: starts and an II, in the [`Placement`]. Three steps:
 //!
-//! 1. *Up*: one attempt of iterative modulo scheduling per II, one by one to [`LINEAR`], above in doubling steps and then
-//!    halving. Most loops end here, at the bound.
+//! 1. *Up*: one attempt of iterative modulo scheduling per II, one by one to [`LINEAR`]. Most loops end here, at the bound. Where the
+//!    bound is above that the searches come next, and only if they find nothing there are attempts in doubling steps and then halving.
 //! 2. *Down* ([`Modulo::down`]): while the II found is above the proven bound and steps are left, the searches of [`search`] take
-//!    turns at smaller ones. The search over orders is asked at the bound as well, where it finds or refutes.
+//!    turns at smaller ones. The search over orders is asked at the bound as well, where it finds or refutes. Where a refutation
+//!    is one of all smaller II as well ([`crate::graph::Graph`]) it halves what is left.
 //! 3. *Polish* ([`polish`], [`lifetime`]): fewer stages, then shorter lives of values, at the II found.
 //!
 //! Guarantee: starts are legal, bound ≤ II ≤ cap. Deterministic: budgets are counted in steps. What each search is worth is

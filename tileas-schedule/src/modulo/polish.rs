@@ -6,7 +6,7 @@
 //! - *fewest stages*: heuristics give a stage away where the last op misses the end of a stage by a few cycles. Every op
 //!   gets the begin of the next stage as a deadline, windows shrink with it, and an attempt of iterative modulo scheduling, then
 //!   a bounded search over orders, say whether that is possible. After the stages with a start, the one in which the last op
-//!   finishes. A stage more is one more iteration in flight: longer prologues, more slots, more registers;
+//!   finishes. In clocks there is no search where ops say who computes them (`lifetime` sees to that). A stage more is one more iteration in flight: longer prologues, more slots, more registers;
 //! - *push* moves ops later, in reverse order, where that shortens the life of their result by more than it lengthens the
 //!   lives of their operands (loads that were placed early come to rest before their use). The whole iteration then shifts back
 //!   to cycle 0.
