@@ -19,8 +19,8 @@ use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Who asks that products run beside what their agent computes. The cycles of the slot model do not speak against it: there an agent's ops
-/// overlap.
+/// Who asks that products run beside what their agent computes. The interval does not speak against it: in published weights an agent's ops
+/// overlap anyway, and in clocks a product holds its agent although that goes on.
 pub const PRODUCTS: &str = "products";
 /// Registers from which a tile counts in the order of ops.
 const WIDE: u32 = 8;
