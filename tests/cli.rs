@@ -107,7 +107,7 @@ fn every_stage_can_be_shown() {
         ("constraints", "; pending []"),
         ("prepared", "async.tiled_tma_load"),
         ("placed", "; agent0 simt"),
-        ("schedule", "ii = 16"),
+        ("schedule", "ii = 512"),
         ("materialized", "async.pipeline.agent_switch"),
         ("nvvm", "gemm_bias_relu"),
         ("ptx", ".version"),
@@ -137,7 +137,7 @@ fn schedules_of_kernels_and_graphs() {
     let (status, json, _) = tileas(&["schedule", GEMM, "--format", "json"], b"");
     assert_eq!(status, 0);
     let regions: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    assert_eq!((&regions[0]["schema"], &regions[0]["ii"]), (&"tileas-schedule/1".into(), &16.into()));
+    assert_eq!((&regions[0]["schema"], &regions[0]["ii"]), (&"tileas-schedule/1".into(), &512.into()));
     // What it wrote is a problem it reads; the answer is the same schedule.
     let file = temp("loops.json");
     std::fs::write(&file, &json).expect("writable");
@@ -164,7 +164,7 @@ fn schedules_of_kernels_and_graphs() {
     assert!(
         tileas(&["schedule", GEMM, "--set", "scheduler=optimal"], b"")
             .1
-            .contains("exact mode: ii 16 optimal")
+            .contains("exact mode: ii 512 optimal")
     );
     let (status, _, stderr) = tileas(&["schedule", "--ddg", "-"], b"{\"schema\": 1}");
     assert!(status == 1 && stderr.contains("error[E030"), "{stderr}");
@@ -174,14 +174,14 @@ fn schedules_of_kernels_and_graphs() {
 fn schedules_are_explained() {
     let (status, text, stderr) = tileas(&["explain", GEMM], b"");
     assert_eq!((status, stderr.as_str()), (0, ""));
-    for part in ["slot tma: ta 8 + tb 8 = 16 of 16", "Why not II 15", "Pipe_0 (data of ta, tb)"] {
+    for part in ["slot smem: n 256 + ta 128 + tb 128 = 512 of 512", "Why not II 511", "Pipe_0 (data of ta, tb)"] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
     let (_, graph, _) = tileas(&["schedule", GEMM, "--format", "json"], b"");
     let (status, json, _) = tileas(&["explain", "--ddg", "-", "--format", "json"], graph.as_bytes());
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    assert_eq!((status, &json["graphs"][0]["ii"]), (0, &16.into()));
-    assert_eq!(json["graphs"][0]["tighter"]["obstacles"][0]["full"]["there"], 15);
+    assert_eq!((status, &json["graphs"][0]["ii"]), (0, &512.into()));
+    assert_eq!(json["graphs"][0]["tighter"]["obstacles"][0]["full"]["there"], 511);
     assert!(tileas(&["explain", GEMM, "--format", "html"], b"").1.contains("What would change it"));
     let (status, _, stderr) = tileas(&["explain", "--ddg", "-"], b"{\"schema\": 1}");
     assert!(status == 1 && stderr.contains("error[E030"), "{stderr}");

@@ -373,8 +373,8 @@ settings! {
     // Readings of the published pages, and numbers that they name.
     /// How oddities in scheduling constraints are treated: as documented with warnings, or strictly with errors.
     constraint_mode: ConstraintMode = ConstraintMode::Spec, "published.constraint-mode", Allowed::Words(&["spec", "strict"]);
-    /// What a cycle is: a weight of the published machine model, or a clock of the hardware units and of the agents.
-    cycle_model: CycleModel = CycleModel::Slot, "published.cycle-model", Allowed::Words(&["slot", "real"]);
+    /// What a cycle is: a clock of the hardware units and of the agents, or a weight of the published machine model.
+    cycle_model: CycleModel = CycleModel::Real, "published.cycle-model", Allowed::Words(&["slot", "real"]);
     /// Order of the selector's rules: `auto` looks for asynchronous work first, `spec` counts ops first.
     selector: SelectorKind = SelectorKind::Auto, "published.selector", Allowed::Words(&["auto", "spec"]);
     /// Loops with fewer ops that count are small.
@@ -684,7 +684,7 @@ mod tests {
             "target=module select-kernels=all scheduler=auto require-pipelining=false max-stages=unlimited pipeline-strategy=auto \
              pipeline-depth=auto simt-warps=auto max-simt-agents=auto slice-regs=64 tma-rewrite=true smem-bytes=target \
              max-regs=target regalloc=report min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=DEBUG \
-             published.constraint-mode=spec published.cycle-model=slot published.selector=auto published.serial-threshold=8 \
+             published.constraint-mode=spec published.cycle-model=real published.selector=auto published.serial-threshold=8 \
              published.rrt-size-threshold=4096 published.arm-policy=first-success published.g2-horizon=growing \
              published.spill-budget=unlimited published.latency-ceilings=false published.light-specialization=false \
              published.max-constraint-iterations=16 published.verify-mem-semantics=public search.ii-cap=serial \

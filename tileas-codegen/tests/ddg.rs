@@ -6,7 +6,7 @@ use cranelift_entity::EntityRef;
 use tileas_codegen::CodegenError;
 use tileas_codegen::ir::{Function, Op, Opcode, Space, parse_module, print_function, verify_function};
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::schedule::{Generator, ScheduleOptions, verify};
+use tileas_codegen::schedule::{CycleModel, Generator, ScheduleOptions, verify};
 use tileas_codegen::settings::ConstraintMode;
 use tileas_codegen::testing::agents::{Agent, AgentInfo, AgentKind, AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::testing::constraints::parse_constraints;
@@ -53,9 +53,14 @@ fn plan_of(func: &Function) -> AgentPlan {
     plan
 }
 
+/// The numbers here are the published weights.
+fn published() -> ScheduleOptions {
+    ScheduleOptions { cycle_model: CycleModel::Slot, ..ScheduleOptions::default() }
+}
+
 fn schedule_with(func: &Function, plan: &AgentPlan) -> Result<ScheduleAnalysis, CodegenError> {
     let (constraints, _) = parse_constraints(func, func.all_ops(), ConstraintMode::Spec);
-    let options = ScheduleOptions::default();
+    let options = published();
     let analysis = schedule_function(func, plan, &constraints, &*isa(), &mut Scheduler::new(), &options)?;
     for r in &analysis.regions {
         assert!(r.problem.check(&options.limits).is_empty());
@@ -170,7 +175,7 @@ fn independent_reads_become_one_reservation() {
         let (placed, plan) = place(&func, &plan, &*isa(), &PlaceOptions::default()).expect("places");
         let (constraints, _) = parse_constraints(&placed, placed.all_ops(), ConstraintMode::Spec);
         let extra = Extra { fuse_reads, ..Extra::default() };
-        let (mut scheduler, o) = (Scheduler::new(), ScheduleOptions::default());
+        let (mut scheduler, o) = (Scheduler::new(), published());
         let a = schedule_function_with(&placed, &plan, &constraints, &*isa(), &mut scheduler, &o, &extra);
         (placed, a.expect("schedules"))
     };

@@ -7,7 +7,7 @@ use tileas_codegen::ir::{
     AttrData, Function, Op, Opcode, keys, parse_module, print_function, verify_function,
 };
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::schedule::ScheduleOptions;
+use tileas_codegen::schedule::{CycleModel, ScheduleOptions};
 use tileas_codegen::settings::ConstraintMode;
 use tileas_codegen::testing::agents::{AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::testing::buffers::{BufferAssignment, BufferOptions, assign_buffers};
@@ -60,7 +60,8 @@ fn starts(func: &Function, plan: &AgentPlan, ii: u32, list: &[u32]) -> ScheduleA
         if inner {
             continue;
         }
-        let mut s = LoopSchedule { ii, stage_count: 1, ..LoopSchedule::default() };
+        // The cycles of the starts given here are the published weights.
+        let mut s = LoopSchedule { ii, stage_count: 1, model: CycleModel::Slot, ..LoopSchedule::default() };
         for (i, op) in nodes(func, plan, l).into_iter().enumerate() {
             s.start[op] = list.get(i).copied().unwrap_or(0);
             s.order[op] = i as u32;
@@ -419,7 +420,7 @@ fn a_rejected_depth_is_scheduled_for() {
     let edges: Vec<_> = reject.edges.iter().map(|e| (func.opcode(e.from), e.latency, e.distance)).collect();
     assert_eq!(edges, [(Opcode::AsyncDot, 8, 2), (Opcode::AsyncDot, 8, 2)]);
     let (constraints, _) = parse_constraints(&func, func.all_ops(), ConstraintMode::Spec);
-    let options = ScheduleOptions::default();
+    let options = ScheduleOptions { cycle_model: CycleModel::Slot, ..ScheduleOptions::default() };
     let mut scheduler = Scheduler::new();
     let again = schedule_function_with(
         &func,

@@ -5,7 +5,7 @@
 
 use tileas_codegen::ir::{Op, Opcode, parse_module};
 use tileas_codegen::schedule::{
-    Generator, Node, NodeDef, NodeExtra, Problem, RegionSchedule, ScheduleOptions,
+    CycleModel, Generator, Node, NodeDef, NodeExtra, Problem, RegionSchedule, ScheduleOptions,
 };
 use tileas_codegen::settings::ConstraintMode;
 use tileas_codegen::testing::agents::{AgentOptions, plan_agents};
@@ -58,11 +58,12 @@ fn stream(trips: &str) -> String {
     )
 }
 
+/// In published weights, by which the rounds here can be reckoned.
 fn run_to(stage: Stage, text: &str, pairs: &[&str]) -> StageRun {
     let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let module = parse_module(text).unwrap_or_else(|e| panic!("{e}"));
     let mut b = Settings::builder();
-    for pair in pairs {
+    for pair in ["published.cycle-model=slot"].iter().chain(pairs) {
         b.set_pair(pair).unwrap_or_else(|e| panic!("{e}"));
     }
     Context::new().run_to(stage, &module, &*isa, &b.finish()).unwrap_or_else(|e| panic!("{e:?}"))
@@ -292,7 +293,7 @@ fn constraints_of_the_user_are_hard() {
     let of = |opcode| func.all_ops().into_iter().filter(|&o| func.opcode(o) == opcode).collect::<Vec<Op>>();
     let (loads, dot) = (of(Opcode::AsyncTiledTmaLoad), of(Opcode::AsyncDot)[0]);
     let made = |extra: &Extra| -> ScheduleAnalysis {
-        let o = ScheduleOptions::default();
+        let o = ScheduleOptions { cycle_model: CycleModel::Slot, ..ScheduleOptions::default() };
         schedule_function_with(&func, &plan, &constraints, &*isa, &mut Scheduler::new(), &o, extra)
             .expect("schedules")
     };

@@ -1,7 +1,7 @@
 //! One budget of search steps per function: never exceeded, shared by loops and rounds, the same each time.
 
 use tileas_codegen::ir::{Op, parse_module};
-use tileas_codegen::schedule::{Generator, ScheduleOptions, SearchSteps, verify};
+use tileas_codegen::schedule::{CycleModel, Generator, ScheduleOptions, SearchSteps, verify};
 use tileas_codegen::settings::ConstraintMode;
 use tileas_codegen::testing::agents::{AgentOptions, plan_agents};
 use tileas_codegen::testing::constraints::parse_constraints;
@@ -51,7 +51,8 @@ fn schedule(context: &mut Context, steps: &str) -> (String, bool, u64) {
     let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let module = parse_module(KERNEL).unwrap_or_else(|e| panic!("{e}"));
     let mut b = Settings::builder();
-    for (name, value) in [("slice-regs", "32"), ("search.steps", steps)] {
+    // In published weights, which leave more to search for.
+    for (name, value) in [("published.cycle-model", "slot"), ("slice-regs", "32"), ("search.steps", steps)] {
         b.set(name, value).unwrap_or_else(|e| panic!("{e}"));
     }
     let run =
@@ -92,7 +93,7 @@ fn a_loop_whose_problem_is_the_same_keeps_its_schedule() {
     let options = PlaceOptions { slice_regs: 32, ..PlaceOptions::default() };
     let (func, plan) = place(source, &plan, &*isa, &options).unwrap_or_else(|e| panic!("{e}"));
     let (keys, _) = parse_constraints(&func, func.all_ops(), ConstraintMode::Spec);
-    let o = ScheduleOptions::default();
+    let o = ScheduleOptions { cycle_model: CycleModel::Slot, ..ScheduleOptions::default() };
     let storage = Storage::of(&func, &plan).unwrap_or_else(|e| panic!("{e}"));
     let mut scheduler = Scheduler::new();
     let mut steps = SearchSteps::new(400_000);

@@ -397,11 +397,11 @@ fn gemm(tags: [&str; 3], on_loop: &str) -> String {
     )
 }
 
-/// The one scheduled loop of a kernel.
+/// The one scheduled loop of a kernel, in published weights.
 fn region(text: &str, pairs: &[&str]) -> ScheduledRegion {
     let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let mut settings = Settings::builder();
-    for pair in pairs {
+    for pair in ["published.cycle-model=slot"].iter().chain(pairs) {
         settings.set_pair(pair).expect("an option");
     }
     let module = parse_module(text).unwrap_or_else(|e| panic!("{e}"));

@@ -317,7 +317,8 @@ fn slacks_agree_with_brute_force() {
 
 #[test]
 fn a_kernel_is_explained_without_changing_it() {
-    let settings = Settings::default();
+    // Numbers of the published weights, which can be reckoned by hand.
+    let settings = Settings::default().with("published.cycle-model", "slot").expect("an option");
     let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let mut context = Context::new();
     let module = context.parse(KERNEL, &settings).expect("parses");
@@ -360,6 +361,16 @@ fn a_kernel_is_explained_without_changing_it() {
     let json: serde_json::Value = serde_json::from_str(&e.to_json()).expect("JSON");
     assert_eq!(json["kernels"][0]["loops"][0]["region"]["verdict"], "bound");
     assert_eq!(json["kernels"][0]["channels"][0]["depth"], 4);
+    // In clocks the headline says what follows.
+    assert_eq!(k.loops[0].real_cycles, None);
+    let (e, _) = explain_module(&mut context, &module, &*isa, &Settings::default()).expect("explains");
+    let real = &e.kernels[0].loops[0];
+    let line =
+        "512 real cycles an iteration, bound by smem; tensor_core works in 256 of them, 50 % of its peak";
+    assert_eq!((real.region.binders.as_slice(), real.reached), (&["slot smem".to_owned()][..], 512));
+    assert!(real.clocks.is_empty() && real.real_cycles.as_deref() == Some(line), "{:?}", real.real_cycles);
+    assert!(e.to_text(&Options::default()).contains(&format!("\n{line}\n")));
+    assert!(e.to_html(&Options::default()).contains(line));
     // A kernel without loops.
     let module = context.parse("kernel @none(%x: i32) {\n  return\n}\n", &settings).expect("parses");
     let (e, _) = explain_module(&mut context, &module, &*isa, &settings).expect("explains");

@@ -24,8 +24,9 @@ fn picture(p: Problem) -> Picture {
     Picture::of_graph(p, s)
 }
 
+/// In published weights: short intervals, with a pool.
 fn kernel() -> Picture {
-    let settings = Settings::default();
+    let settings = Settings::default().with("published.cycle-model", "slot").expect("an option");
     let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let mut context = Context::new();
     let module = context.parse(KERNEL, &settings).expect("parses");

@@ -22,7 +22,7 @@ pub(crate) const FAR: i32 = i32::MAX / 4;
 const LANES: usize = 16;
 /// What has no distance has less than half of this, even after a positive number of weights was added to it.
 const UNREACHED: i32 = i32::MIN / 2;
-/// Weights of all edges, times the most passes over them, stay below this.
+/// Positive weights of all edges, and the most negative one, each times the most passes over them, stay below this.
 const MOST_SUM: u64 = 1 << 28;
 
 /// The closure and its memory.
@@ -87,16 +87,18 @@ impl Closure {
             return false;
         }
         self.edges.clear();
-        let mut sum = 0u64;
+        let (mut sum, mut deepest) = (0u64, 0u64);
         for &u in &g.topo {
             for a in g.succ.of(u) {
                 let weight = a.weight(ii.into());
-                sum = sum.saturating_add(weight.unsigned_abs());
+                sum = sum.saturating_add(weight.max(0) as u64);
+                deepest = deepest.max(weight.min(0).unsigned_abs());
                 self.edges.push((u, a.node, weight as i32));
             }
         }
-        // No pass over the edges adds more than that to a distance.
-        sum.saturating_mul(u64::from(g.n) + 2) < MOST_SUM
+        // No pass over the edges adds more than that to a distance, and the first path found to an op has fewer edges than there are ops.
+        let passes = u64::from(g.n) + 2;
+        sum.saturating_mul(passes) < MOST_SUM && deepest.saturating_mul(passes) < MOST_SUM
     }
 
     /// Distances from some ops, `first` the first of them. `false`: one of them, or what they lead to, is before itself.

@@ -6,6 +6,7 @@
 //!
 //! Cost: O(nodes + edges), plus a heap where program order is not topological.
 
+use crate::entities::Node;
 use crate::problem::{EdgeData, NO_GROUP, Problem};
 use cranelift_entity::EntityRef;
 use std::cmp::Reverse;
@@ -110,6 +111,9 @@ pub(crate) struct Graph {
     pub has_serial: bool,
     /// Whether a distance above 0 occurs between two different ops.
     pub has_carried: bool,
+    /// What has a schedule at one II has one at every larger one: all reservations begin with their op, no latency is
+    /// negative. With its row and stage kept, an op leaves a row no later than before, and no dependence is shorter.
+    pub monotone: bool,
     indegree: Vec<u32>,
     ready: BinaryHeap<Reverse<u32>>,
 }
@@ -130,6 +134,8 @@ impl Graph {
         self.has_carried = false;
         self.build_groups(p);
         self.has_serial = p.nodes().any(|u| p.force_serial(u));
+        let at_start = |u: Node| p.uses(u).iter().all(|r| r.offset == 0);
+        self.monotone = p.nodes().all(at_start) && p.edges().values().all(|e| e.latency >= 0);
         let mut in_program_order = true;
         for e in p.edges().values() {
             let (u, v) = (e.from.index(), e.to.index());

@@ -18,9 +18,9 @@ pub enum SchedulerChoice {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
 pub enum CycleModel {
     /// A weight of the published machine model.
-    #[default]
     Slot,
     /// A clock: hardware units are busy by the work of the tile, and an op in registers holds its agent for as long.
+    #[default]
     Real,
 }
 
@@ -182,7 +182,7 @@ impl Default for Limits {
 pub struct ScheduleOptions {
     /// Generator (`scheduler`, default `auto`).
     pub scheduler: SchedulerChoice,
-    /// What a cycle is, for problems built from IR (`published.cycle-model`, default `slot`).
+    /// What a cycle is, for problems built from IR (`published.cycle-model`, default `real`).
     pub cycle_model: CycleModel,
     /// Selector rules (`published.selector`, default `auto`).
     pub selector: SelectorKind,
@@ -243,7 +243,7 @@ impl Default for ScheduleOptions {
     fn default() -> Self {
         ScheduleOptions {
             scheduler: SchedulerChoice::Auto,
-            cycle_model: CycleModel::Slot,
+            cycle_model: CycleModel::Real,
             selector: SelectorKind::Auto,
             serial_threshold: 8,
             ii_cap: None,

@@ -193,9 +193,9 @@ impl Placement {
     }
 
     /// Notes that nothing has this II.
-    pub fn refute(&mut self, ii: u32) {
-        if self.proven == ii {
-            self.proven = ii + 1;
+    pub fn refute(&mut self, l: Loop<'_>, ii: u32) {
+        if ii == self.proven || l.g.monotone {
+            self.proven = self.proven.max(ii + 1);
         }
     }
 
@@ -210,7 +210,7 @@ impl Placement {
         }
         if !self.windows.prepare(l.p, l.g, ii.into(), l.o.max_stages, &mut self.stuck) {
             self.end = Some(TryEnd::NoWindow);
-            self.refute(ii);
+            self.refute(l, ii);
             return false;
         }
         self.empty_table(l, ii)
@@ -221,7 +221,7 @@ impl Placement {
         let Err(node) = self.table.clear(l.p, ii, l.o.rrt_size_threshold) else { return true };
         self.stuck = Some(Stuck { node, window: (0, i64::from(ii) - 1), rank: 0 });
         self.end = Some(TryEnd::DoesNotFit);
-        self.refute(ii);
+        self.refute(l, ii);
         false
     }
 

@@ -8,8 +8,10 @@ use crate::entities::Node;
 use crate::problem::Problem;
 use std::fmt::Write;
 
-/// Rows of the reservation table that are printed in full.
-const MAX_ROWS: u32 = 512;
+/// Rows of the longest reservation table that is printed.
+const MAX_ROWS: usize = 512;
+/// How often an op is named in a row that it holds in several iterations.
+const MAX_TIMES: u64 = 4;
 
 /// Cycles an op could start later without breaking a dependence, all others staying where they are; `None` if nothing
 /// depends on it.
@@ -22,7 +24,8 @@ pub fn slack(p: &Problem, s: &RegionSchedule, node: Node) -> Option<i64> {
     .min()
 }
 
-/// Headline, bounds with witnesses, ops in order, and who holds which slot in each cycle modulo II.
+/// Headline, bounds with witnesses, ops in order, and who holds which slot modulo II: a row per cycle in which that
+/// changes.
 pub fn table(p: &Problem, s: &RegionSchedule) -> String {
     if s.start.len() != p.num_nodes() {
         return "(a schedule of another problem)\n".to_owned();
@@ -84,23 +87,33 @@ fn write_reservations(out: &mut String, p: &Problem, s: &RegionSchedule) -> std:
         return Ok(());
     }
     writeln!(out)?;
-    if s.ii > MAX_ROWS {
-        return writeln!(out, "(reservation table of {} rows not printed)", s.ii);
+    let ii = u64::from(s.ii);
+    let first = |n: Node, u: &super::Use| (u64::from(s.start[n]) + u64::from(u.offset)) % ii;
+    // Where a reservation begins or ends: from one such row to the next nothing changes.
+    let ends = p.nodes().flat_map(|n| p.uses(n).iter().map(move |u| (n, u)));
+    let mut rows: Vec<u64> =
+        ends.flat_map(|(n, u)| [first(n, u), (first(n, u) + u64::from(u.duration)) % ii]).collect();
+    rows.push(0);
+    rows.sort_unstable();
+    rows.dedup();
+    if rows.len() > MAX_ROWS {
+        return writeln!(out, "(reservation table of {} rows not printed)", rows.len());
     }
-    let rows = s.ii as usize;
     let mut columns: Vec<Vec<String>> = Vec::new();
     for &(slot, _) in &used {
-        let mut cells: Vec<String> = vec![String::new(); rows];
+        let mut cells: Vec<String> = vec![String::new(); rows.len()];
         for (n, u) in holders(p, slot) {
-            let first = u64::from(s.start[n]) + u64::from(u.offset);
-            for k in 0..u64::from(u.duration).min(u64::from(s.ii) * 4) {
-                let cell = &mut cells[((first + k) % u64::from(s.ii)) as usize];
-                if !cell.is_empty() {
-                    cell.push(' ');
-                }
-                cell.push_str(p.id(n));
-                if u.occupancy > 1 {
-                    write!(cell, "*{}", u.occupancy)?;
+            for (cell, &row) in cells.iter_mut().zip(&rows) {
+                let behind = (row + ii - first(n, u)) % ii;
+                let times = (u64::from(u.duration) + ii - 1 - behind) / ii;
+                for _ in 0..times.min(MAX_TIMES) {
+                    if !cell.is_empty() {
+                        cell.push(' ');
+                    }
+                    cell.push_str(p.id(n));
+                    if u.occupancy > 1 {
+                        write!(cell, "*{}", u.occupancy)?;
+                    }
                 }
             }
         }
@@ -116,10 +129,13 @@ fn write_reservations(out: &mut String, p: &Problem, s: &RegionSchedule) -> std:
         write!(out, " | {:<w$}", r.name)?;
     }
     writeln!(out)?;
-    for row in 0..rows {
+    for (k, row) in rows.iter().enumerate() {
+        if k > 0 && columns.iter().all(|c| c[k] == c[k - 1]) {
+            continue;
+        }
         write!(out, "{row:>5}")?;
         for (c, w) in columns.iter().zip(&widths) {
-            let text = if c[row].is_empty() { "." } else { &c[row] };
+            let text = if c[k].is_empty() { "." } else { &c[k] };
             write!(out, " | {text:<w$}")?;
         }
         writeln!(out)?;

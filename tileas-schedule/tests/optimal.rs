@@ -143,7 +143,8 @@ mod with_solver {
         let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
         let mut builder = Settings::builder();
         builder.set("scheduler", "optimal").expect("an option");
-        // The worked example says nothing of registers.
+        // The worked example is in published weights, and says nothing of registers.
+        builder.set("published.cycle-model", "slot").expect("an option");
         builder.set("published.spill-budget", "65535").expect("an option");
         let settings = builder.finish();
         let mut seen = Vec::new();

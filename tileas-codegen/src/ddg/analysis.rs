@@ -13,6 +13,9 @@ use cranelift_entity::{PrimaryMap, SecondaryMap};
 use rustc_hash::FxHashSet;
 use std::fmt::Write;
 
+/// The unit that multiplies matrices, in the machine tables.
+const TENSOR_CORE: &str = "tensor_core";
+
 /// The schedule of one innermost loop.
 #[derive(Clone, Debug, Default)]
 pub struct LoopSchedule {
@@ -97,6 +100,31 @@ impl ScheduledRegion {
     /// Pairs that must not overlap across iterations; an op with itself where both are one.
     pub fn exclusions(&self) -> impl Iterator<Item = (Op, Op)> + '_ {
         self.schedule.exclusions.iter().map(|x| (self.ops[x.node], self.ops[x.with]))
+    }
+
+    /// What an iteration takes in real cycles, what binds, and the share of the tensor core's peak that follows, as a sentence.
+    pub fn in_real_cycles(&self) -> String {
+        let (p, s) = (&self.problem, &self.schedule);
+        let mut text = format!("{} real cycles an iteration", s.ii);
+        let busy = |slot| {
+            let uses = p.nodes().flat_map(|n| p.uses(n)).filter(|u| u.slot == slot);
+            uses.map(|u| u64::from(u.duration)).sum::<u64>()
+        };
+        let ii = u64::from(s.ii);
+        let mut binds: Vec<&str> =
+            p.slots().iter().filter(|&(slot, _)| busy(slot) == ii).map(|(_, slot)| &*slot.name).collect();
+        if s.bounds.recurrence == s.ii {
+            binds.push("a recurrence");
+        }
+        if !binds.is_empty() {
+            // Writing to a string cannot fail.
+            let _ = write!(text, ", bound by {}", binds.join(" and "));
+        }
+        if let Some((slot, unit)) = p.slots().iter().find(|(_, slot)| slot.name == TENSOR_CORE) {
+            let share = busy(slot) * 100 / ii.max(1);
+            let _ = write!(text, "; {} works in {} of them, {share} % of its peak", unit.name, busy(slot));
+        }
+        text
     }
 
     /// The problem with ops named after their values (`%ta` is `ta`) where those have names that are not taken.

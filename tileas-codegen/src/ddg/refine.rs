@@ -19,8 +19,8 @@ use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Who asks that products run beside what their agent computes. The cycles of the slot model do not speak against it: there an agent's ops
-/// overlap.
+/// Who asks that products run beside what their agent computes. The interval does not speak against it: in published weights an agent's ops
+/// overlap anyway, and in clocks a product holds its agent although that goes on.
 pub const PRODUCTS: &str = "products";
 /// Registers from which a tile counts in the order of ops.
 const WIDE: u32 = 8;
@@ -446,6 +446,9 @@ pub fn requests(
         let (peak, most) = (register_peak(p, s, agent), budget(agent));
         let products = p.nodes().filter(|&u| p.extra(u).product && p.extra(u).simt_agent == Some(agent));
         let multiplies = products.count() > 1;
+        if p.nodes().any(|u| p.extra(u).product && p.extra(u).simt_agent == Some(agent)) {
+            out.extend(close_together(region, agent));
+        }
         if peak <= most && !multiplies {
             continue;
         }
@@ -535,6 +538,32 @@ pub fn requests(
         }
         _ => {}
     }
+}
+
+/// What an agent that issues products onto its registers asks if its ops are two intervals apart or more: with one, two products are under
+/// way; with two, the assembler moves accumulators from step to step while products write them, and spills.
+fn close_together(region: &ScheduledRegion, agent: u32) -> Option<Constraint> {
+    let (p, s) = (&region.problem, &region.schedule);
+    let ops = register_ops(p, agent);
+    let far = |&from: &Node, &to: &Node| s.start[from] >= s.start[to].saturating_add(s.ii.saturating_mul(2));
+    let pairs =
+        ops.iter().flat_map(|from| ops.iter().filter(move |to| far(from, to)).map(move |to| (*from, *to)));
+    let edge = |(from, to): (Node, Node)| OpEdge {
+        from: region.ops[from],
+        to: region.ops[to],
+        latency: 1,
+        distance: 2,
+    };
+    let edges: Vec<OpEdge> = pairs.map(edge).collect();
+    (!edges.is_empty()).then(|| Constraint {
+        family: Family::RegisterPressure,
+        asker: PRODUCTS,
+        for_op: region.for_op,
+        rule: Rule::Edges(edges),
+        why: format!(
+            "agent{agent} issues products onto its registers: it is in two iterations at once, not in more"
+        ),
+    })
 }
 
 /// A rule in words, with names for ops.

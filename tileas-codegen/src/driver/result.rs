@@ -13,7 +13,7 @@ use crate::isa::TargetIsa;
 use crate::nvvm;
 use crate::pass::Stage;
 use crate::ptx::FunctionInfo;
-use crate::schedule::{Problem, RegionSchedule, render};
+use crate::schedule::{CycleModel, Problem, RegionSchedule, render};
 use std::fmt::Write;
 use tileas_launch::LaunchMetadata;
 
@@ -179,6 +179,11 @@ impl KernelState {
         let mut text = self.plan.as_ref().map(agents_text).unwrap_or_default();
         for region in self.schedule.iter().flat_map(|s| &s.regions) {
             text.push('\n');
+            let made = self.schedule.as_ref().and_then(|s| s.loops[region.for_op].as_ref());
+            if made.is_some_and(|s| s.model == CycleModel::Real) {
+                // Writing to a string cannot fail.
+                let _ = writeln!(text, "{}: {}", region.schedule.name, region.in_real_cycles());
+            }
             text.push_str(&render::table(&region.problem, &region.schedule));
             for round in &region.schedule.rounds {
                 // Writing to a string cannot fail.

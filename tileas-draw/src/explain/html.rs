@@ -26,6 +26,9 @@ impl Explanation {
             writeln!(out, "<h1>{}</h1>", escape(&region.name))?;
             write_region(out, region)?;
             if let Some(l) = loops.next() {
+                if let Some(text) = &l.real_cycles {
+                    writeln!(out, "<p>{}</p>", escape(text))?;
+                }
                 list(out, "In clocks", &clock_lines(l))?;
                 list(out, "Agents", &agent_lines(l))?;
                 list(out, "Source", &source_lines(l))?;

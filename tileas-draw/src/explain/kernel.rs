@@ -51,6 +51,8 @@ pub struct LoopWhy {
     pub reached: u32,
     /// By agent.
     pub agents: Vec<AgentLoop>,
+    /// Real cycles of an iteration, what binds and the share of tensor peak, where the schedule's cycles are real ones.
+    pub real_cycles: Option<String>,
     /// Clocks that an iteration keeps each unit of the processor busy, the most first; where cycles are not clocks anyway.
     pub clocks: Vec<(String, u32)>,
     /// Where ops come from, if the front end said it: id, operation, place (`model.py:43:12`). In the order of the schedule.
@@ -151,6 +153,7 @@ pub fn explain_kernel(
             region,
             reached,
             agents: view.agents_of(r),
+            real_cycles: view.is_real(r).then(|| r.in_real_cycles()),
             clocks: view.clocks_of(r)?,
             sources: view.sources_of(r),
         });
@@ -196,10 +199,15 @@ impl View<'_> {
         out
     }
 
+    /// Whether the cycles of a loop's schedule are clocks.
+    fn is_real(&self, r: &ScheduledRegion) -> bool {
+        self.analysis.loops[r.for_op].as_ref().is_some_and(|s| s.model == CycleModel::Real)
+    }
+
     /// The real work of a loop that was scheduled by the published slots.
     fn clocks_of(&self, r: &ScheduledRegion) -> CodegenResult<Vec<(String, u32)>> {
         let mut out: Vec<(String, u32)> = Vec::new();
-        if self.analysis.loops[r.for_op].as_ref().is_some_and(|s| s.model == CycleModel::Real) {
+        if self.is_real(r) {
             return Ok(out);
         }
         let machine = self.isa.machine();

@@ -31,7 +31,7 @@ impl Explanation {
             write_kernel(out, kernel)?;
             for l in &kernel.loops {
                 writeln!(out)?;
-                write_region(out, &l.region)?;
+                write_region(out, &l.region, l.real_cycles.as_deref())?;
                 write_loop(out, l)?;
                 if let Some(p) = pictures.next() {
                     writeln!(out, "\n{}", gantt(p, options).trim_end())?;
@@ -44,7 +44,7 @@ impl Explanation {
             if k > 0 {
                 writeln!(out)?;
             }
-            write_region(out, region)?;
+            write_region(out, region, None)?;
             if let Some(p) = pictures.next().filter(|_| region.verdict != Verdict::Empty) {
                 writeln!(out, "\n{}", gantt(p, options).trim_end())?;
             }
@@ -202,12 +202,13 @@ fn list(out: &mut String, head: &str, lines: &[String]) -> fmt::Result {
     lines.iter().try_for_each(|l| writeln!(out, "  {l}"))
 }
 
-fn write_region(out: &mut String, r: &RegionExplanation) -> fmt::Result {
+fn write_region(out: &mut String, r: &RegionExplanation, real_cycles: Option<&str>) -> fmt::Result {
     if r.verdict == Verdict::Empty {
         return writeln!(out, "loop {}\n{}", r.name, verdict(r));
     }
     write!(out, "loop {}: an iteration every {}", r.name, count(r.ii.into(), "cycle"))?;
     writeln!(out, ", {}, {}", count(r.stages.into(), "stage"), r.generator)?;
+    real_cycles.map_or(Ok(()), |text| writeln!(out, "{text}"))?;
     writeln!(out, "{}", verdict(r))?;
     list(out, "What binds", &binding_lines(r))?;
     list(out, "What needs less", &other_lines(r))?;

@@ -3,12 +3,14 @@
 //! In: a legal schedule of a loop whose ops say which agent computes them in registers, what registers and what ring
 //! bytes their results take ([`crate::NodeExtra`]). Out: a legal schedule of the same II with a [`LifetimeCost`] that is
 //! not larger. First the skew of agents: an attempt with windows that keep each agent's ops within as few
-//! intervals as dependences allow. Then single ops move, readers earlier and writers later, wherever the cost falls.
+//! intervals as dependences allow, and where rows are many a short search over orders. Then single ops move, readers earlier and writers later, wherever the cost falls.
 //!
 //! Loops whose ops say nothing of this are left to compaction. Cost: bounded by `search.lifetime-steps`, one step per move and
 //! eight ops. Elsewhere: depths of rings that materialisation needs (`buffers`), which come from the final schedule.
 
+use super::LINEAR;
 use super::polish::Polish;
+use super::search::{Answer, Engine, Search};
 use crate::closure::Closure;
 use crate::entities::Node;
 use crate::graph::Graph;
@@ -19,6 +21,9 @@ use crate::windows::NEVER;
 
 /// Largest number of pairs of ops in one agent that get a window.
 const WINDOW_PAIRS: usize = 4096;
+/// Steps of exact search for all tries to keep the ops of each agent together, where rows are many: in clocks an agent that runs one op
+/// after the other is full, and attempts find no order.
+const SEARCH: u64 = 2_000;
 /// Rounds of single moves.
 const ROUNDS: u32 = 2;
 
@@ -229,7 +234,14 @@ pub(crate) struct Lifetime {
 
 impl Lifetime {
     /// Improves the last success.
-    pub fn improve(&mut self, at: &mut Placement, l: Loop<'_>, ii: u32, polish: &mut Polish) {
+    pub fn improve(
+        &mut self,
+        at: &mut Placement,
+        l: Loop<'_>,
+        ii: u32,
+        polish: &mut Polish,
+        search: &mut Search,
+    ) {
         let told = |u: Node| l.p.extra(u).simt_agent.is_some() || l.p.extra(u).ring_bytes > 0;
         let given = at.budget.draw(l.o.lifetime_steps);
         if given == 0 || !l.p.nodes().any(told) {
@@ -239,7 +251,7 @@ impl Lifetime {
         self.lives.build(l.p);
         let mut cost = self.lives.cost(at.starts(), i64::from(ii));
         if cost.skew > 0 {
-            cost = self.straighten(at, l, ii, cost, &mut steps, polish);
+            cost = self.straighten(at, l, ii, &mut steps, polish, search);
         }
         // Nothing is left to gain where every value has one slot and the iteration one stage.
         let least: u64 = self.lives.bytes.iter().map(|&b| u64::from(b)).sum();
@@ -255,12 +267,14 @@ impl Lifetime {
         at: &mut Placement,
         l: Loop<'_>,
         ii: u32,
-        cost: LifetimeCost,
         steps: &mut u64,
         polish: &mut Polish,
+        search: &mut Search,
     ) -> LifetimeCost {
         let wide = i64::from(ii);
+        let cost = self.lives.cost(at.starts(), wide);
         let worst = cost.stages.min(4) as u32;
+        let mut looks = if ii > LINEAR { at.budget.draw(SEARCH) } else { 0 };
         for intervals in 1..=worst {
             if !self.window_graph(l.p, intervals) || !self.closure.build(&self.graph, ii) {
                 continue;
@@ -270,7 +284,7 @@ impl Lifetime {
             let tied = Loop { g: &self.graph, ..l };
             if !at.windows.prepare(l.p, tied.g, wide, l.o.max_stages, &mut at.stuck)
                 || !at.empty_table(l, ii)
-                || !at.attempt_within(tied, ii, budget)
+                || !at.attempt_within(tied, ii, budget) && !search_within(at, tied, ii, &mut looks, search)
             {
                 continue;
             }
@@ -359,6 +373,20 @@ impl Lifetime {
         self.closure.clear();
         self.graph.build_with(p, &self.windows)
     }
+}
+
+/// Exact search for a loop with windows of its own; `left`: steps it may use.
+fn search_within(at: &mut Placement, l: Loop<'_>, ii: u32, left: &mut u64, search: &mut Search) -> bool {
+    if *left == 0 || !l.o.engines.has(Engine::Orders) {
+        return false;
+    }
+    let given = *left;
+    // The distances are those of the loop with these windows, and of no other.
+    at.closure.clear();
+    let answer = search.ask_within(Engine::Orders, at, l, ii, None, left);
+    at.closure.clear();
+    at.budget.pay(given - *left);
+    answer == Answer::Found
 }
 
 /// First and last start of an op that leave everything else legal and add no stage.

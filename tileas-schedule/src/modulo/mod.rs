@@ -2,10 +2,11 @@
 //!
 //! In: a loop, a proven lower bound on II, a cap. Out: starts and an II, in the [`Placement`]. Three steps:
 //!
-//! 1. *Up*: one attempt of iterative modulo scheduling per II, one by one to [`LINEAR`], above in doubling steps and then
-//!    halving. Most loops end here, at the bound.
+//! 1. *Up*: one attempt of iterative modulo scheduling per II, one by one to [`LINEAR`]. Most loops end here, at the bound. Where the
+//!    bound is above that the searches come next, and only if they find nothing there are attempts in doubling steps and then halving.
 //! 2. *Down* ([`Modulo::down`]): while the II found is above the proven bound and steps are left, the searches of [`search`] take
-//!    turns at smaller ones. The search over orders is asked at the bound as well, where it finds or refutes.
+//!    turns at smaller ones. The search over orders is asked at the bound as well, where it finds or refutes. Where a refutation
+//!    is one of all smaller II as well ([`crate::graph::Graph`]) it halves what is left.
 //! 3. *Polish* ([`polish`], [`lifetime`]): fewer stages, then shorter lives of values, at the II found.
 //!
 //! Guarantee: starts are legal, bound ≤ II ≤ cap. Deterministic: budgets are counted in steps. What each search is worth is
@@ -28,6 +29,8 @@ use search::{Answer, Engine, Search};
 
 /// Up to here II is raised one by one.
 const LINEAR: u32 = 256;
+/// Above that by one part in so many at least: what is left of the gap is for the searches, which do not try one after the other.
+const COARSE: u32 = 64;
 /// The first turn of each search gets one part in so many of the steps: in loops that get all of them, and in larger ones,
 /// where setting up takes longer.
 const FIRST_TURN: u64 = 32;
@@ -67,8 +70,16 @@ impl Modulo {
     pub fn search(&mut self, at: &mut Placement, l: Loop<'_>, cap: u32) -> Option<u32> {
         self.search.begin();
         let steps = at.budget.of_searches(l.o.exact_steps, l.g.n.into());
-        let found = up(at, l, cap);
-        let found = self.down(at, l, found, cap, steps)?;
+        // Where rows are many an exact search takes less time than attempts at one II after the other do.
+        let exact = at.proven > LINEAR
+            && l.o.ii_search == IiSearch::Auto
+            && l.o.engines.has(Engine::Orders)
+            && steps > 0;
+        let found = if exact { up(at, l, cap.min(at.proven)) } else { up(at, l, cap) };
+        let found = match self.down(at, l, found, cap, steps) {
+            None if exact => up(at, l, cap),
+            found => found,
+        }?;
         at.choose();
         self.polish.run(at, l, found, &mut self.search);
         at.fits().then_some(found)
@@ -82,7 +93,7 @@ impl Modulo {
 
     /// Shorter lives of values at the II found: last, since exact mode may come before.
     pub fn shorten(&mut self, at: &mut Placement, l: Loop<'_>, ii: u32) {
-        self.life.improve(at, l, ii, &mut self.polish);
+        self.life.improve(at, l, ii, &mut self.polish, &mut self.search);
         self.polish.defer(at, l, ii);
     }
 
@@ -133,11 +144,12 @@ impl Modulo {
                     turn.shift = turn.shift.saturating_sub(1).max(1);
                     at.record(ii, Some(turn.engine.into()));
                 }
-                Answer::Refuted if ii == at.proven => {
-                    at.refute(ii);
+                Answer::Refuted if ii == at.proven || l.g.monotone => {
+                    at.refute(l, ii);
                     at.end = Some(TryEnd::Refuted);
                     at.record(ii, None);
-                    again = turn.aim == Aim::Bound;
+                    // Where that is a proof for every smaller one as well, the gap is halved: not the next one, that in the middle.
+                    again = (turn.aim == Aim::Bound) != l.g.monotone;
                 }
                 Answer::Refuted | Answer::Unknown if down > 1 && turn.aim == Aim::Below => turn.shift += 1,
                 Answer::Refuted | Answer::Unknown => {
@@ -176,10 +188,10 @@ fn up(at: &mut Placement, l: Loop<'_>, cap: u32) -> Option<u32> {
         failed = ii;
         ii = ii.saturating_add(step).min(cap);
         if ii > linear {
-            step = step.saturating_mul(2);
+            step = step.saturating_mul(2).max(ii / COARSE);
         }
     };
-    while found - failed > 1 {
+    while found - failed > 1 && (found <= linear || found - failed > found / COARSE) {
         let middle = failed + (found - failed) / 2;
         if placed(at, l, middle) { found = middle } else { failed = middle }
     }

@@ -6,7 +6,7 @@
 //! - *fewest stages*: heuristics give a stage away where the last op misses the end of a stage by a few cycles. Every op
 //!   gets the begin of the next stage as a deadline, windows shrink with it, and an attempt of iterative modulo scheduling, then
 //!   a bounded search over orders, say whether that is possible. After the stages with a start, the one in which the last op
-//!   finishes. A stage more is one more iteration in flight: longer prologues, more slots, more registers;
+//!   finishes. In clocks there is no search where ops say who computes them (`lifetime` sees to that). A stage more is one more iteration in flight: longer prologues, more slots, more registers;
 //! - *push* moves ops later, in reverse order, where that shortens the life of their result by more than it lengthens the
 //!   lives of their operands (loads that were placed early come to rest before their use). The whole iteration then shifts back
 //!   to cycle 0.
@@ -17,6 +17,7 @@
 //! Guarantee: starts stay legal, II untouched, no stage is added. Cost: O(ops · (II + degree)), and at most [`STEPS`] steps a
 //! stage; nothing where the longest path already needs as many stages.
 
+use super::LINEAR;
 use super::search::{Answer, Engine, Search};
 use crate::entities::{Node, Slot};
 use crate::graph::Graph;
@@ -98,7 +99,10 @@ impl Polish {
         if at.empty_table(l, ii) && at.short_attempt(l, ii) {
             return take_shorter(at, l, wide);
         }
-        if l.g.n > MOST_OPS {
+        // In clocks this takes longer than all of the rest, and where ops say who computes them it is the distance between those of one
+        // agent that counts (`lifetime`), not the stages of the iteration.
+        let told = |u: Node| l.p.extra(u).simt_agent.is_some();
+        if l.g.n > MOST_OPS || ii > LINEAR && l.p.nodes().any(told) {
             return false;
         }
         // Deadlines go with the windows at hand: a search leaves them as they are.
