@@ -174,7 +174,9 @@ fn schedules_of_kernels_and_graphs() {
 fn schedules_are_explained() {
     let (status, text, stderr) = tileas(&["explain", GEMM], b"");
     assert_eq!((status, stderr.as_str()), (0, ""));
-    for part in ["slot smem: n 256 + ta 128 + tb 128 = 512 of 512", "Why not II 511", "Pipe_0 (data of ta, tb)"] {
+    for part in
+        ["slot smem: n 256 + ta 128 + tb 128 = 512 of 512", "Why not II 511", "Pipe_0 (data of ta, tb)"]
+    {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
     let (_, graph, _) = tileas(&["schedule", GEMM, "--format", "json"], b"");
