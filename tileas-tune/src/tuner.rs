@@ -277,6 +277,8 @@ impl Tuner {
     fn elem(&self, name: &str) -> Option<tileas_launch::Elem> {
         let p = self.func.params().iter().find(|&&p| self.func.value_name(p) == Some(name))?;
         match self.func.value_data(*p) {
+            // What is packed is passed as bytes.
+            TypeData::View { elem, .. } if elem.is_packed() => Some(tileas_launch::Elem::I8),
             TypeData::View { elem, .. } => tileas_launch::Elem::by_name(elem.name()),
             _ => None,
         }

@@ -17,7 +17,8 @@ Arguments (--arg NAME=VALUE, by parameter name):
       SEED      of the data; default: --seed
   a=@in.npy
       a tensor with extents and type of a numpy file. @FILE that is no .npy holds the elements' bytes in row-major order.
-Types: f16 bf16 f32 f64 tf32 e4m3 e5m2 ue8m0, i1 i8 i16 i32 i64, u8 u16 u32 u64.
+Types: f16 bf16 f32 f64 tf32 e4m3 e5m2 ue8m0, i1 i8 i16 i32 i64, u8 u16 u32 u64. Elements of i4 and e2m1
+  are passed as i8, two in each: 128x64xi4 is 128x32xi8.
 
 A run prints one line for each tensor: extents, how many elements changed, the FNV-1a hash (64 bits) of the elements'
 bytes in row-major order, smallest and largest number, the first elements.
@@ -116,7 +117,9 @@ pub fn tensor(text: &str) -> Result<Tensor, String> {
     if let Some(name) = &elem
         && Elem::by_name(name).is_none()
     {
-        return Err(format!("`{form}`: no element type {name}"));
+        let packed = ["i4", "e2m1"].contains(&name.as_str());
+        let hint = if packed { "; two to a byte, they are passed as i8, half as many in a row" } else { "" };
+        return Err(format!("`{form}`: no element type {name}{hint}"));
     }
     if elem.is_none() && shape.is_empty() {
         return Err("expected EXTENTSxTYPE, as in 200x136xf16".into());

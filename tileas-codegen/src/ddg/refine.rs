@@ -22,6 +22,12 @@ use std::collections::BinaryHeap;
 /// Who asks that products run beside what their agent computes. The interval does not speak against it: in published weights an agent's ops
 /// overlap anyway, and in clocks a product holds its agent although that goes on.
 pub const PRODUCTS: &str = "products";
+/// Iterations that an agent is in at once if it issues products onto its registers: with one, two products are under way; with more, the
+/// assembler moves accumulators from step to step while products write them, and spills.
+const TWO: u32 = 2;
+/// Iterations that an agent is in at once if it computes in registers. Each has registers and code of its own: a short loop with loads from
+/// global memory would be in 10 (700 clocks of latency), with five times the code, which spilled (products scaled by block).
+const MOST_AT_ONCE: u32 = 4;
 /// Registers from which a tile counts in the order of ops.
 const WIDE: u32 = 8;
 /// Sets of ops that the search for an order looks at.
@@ -446,9 +452,8 @@ pub fn requests(
         let (peak, most) = (register_peak(p, s, agent), budget(agent));
         let products = p.nodes().filter(|&u| p.extra(u).product && p.extra(u).simt_agent == Some(agent));
         let multiplies = products.count() > 1;
-        if p.nodes().any(|u| p.extra(u).product && p.extra(u).simt_agent == Some(agent)) {
-            out.extend(close_together(region, agent));
-        }
+        let issues = p.nodes().any(|u| p.extra(u).product && p.extra(u).simt_agent == Some(agent));
+        out.extend(close_together(region, agent, if issues { TWO } else { MOST_AT_ONCE }));
         if peak <= most && !multiplies {
             continue;
         }
@@ -540,19 +545,19 @@ pub fn requests(
     }
 }
 
-/// What an agent that issues products onto its registers asks if its ops are two intervals apart or more: with one, two products are under
-/// way; with two, the assembler moves accumulators from step to step while products write them, and spills.
-fn close_together(region: &ScheduledRegion, agent: u32) -> Option<Constraint> {
+/// What an agent that computes in registers asks if its ops are `most` intervals apart or more, and so in more iterations at once.
+fn close_together(region: &ScheduledRegion, agent: u32, most: u32) -> Option<Constraint> {
     let (p, s) = (&region.problem, &region.schedule);
     let ops = register_ops(p, agent);
-    let far = |&from: &Node, &to: &Node| s.start[from] >= s.start[to].saturating_add(s.ii.saturating_mul(2));
+    let far =
+        |&from: &Node, &to: &Node| s.start[from] >= s.start[to].saturating_add(s.ii.saturating_mul(most));
     let pairs =
         ops.iter().flat_map(|from| ops.iter().filter(move |to| far(from, to)).map(move |to| (*from, *to)));
     let edge = |(from, to): (Node, Node)| OpEdge {
         from: region.ops[from],
         to: region.ops[to],
         latency: 1,
-        distance: 2,
+        distance: most,
     };
     let edges: Vec<OpEdge> = pairs.map(edge).collect();
     (!edges.is_empty()).then(|| Constraint {
@@ -560,9 +565,7 @@ fn close_together(region: &ScheduledRegion, agent: u32) -> Option<Constraint> {
         asker: PRODUCTS,
         for_op: region.for_op,
         rule: Rule::Edges(edges),
-        why: format!(
-            "agent{agent} issues products onto its registers: it is in two iterations at once, not in more"
-        ),
+        why: format!("agent{agent} computes in registers: it is in {most} iterations at once, not in more"),
     })
 }
 

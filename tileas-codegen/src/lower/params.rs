@@ -507,7 +507,10 @@ impl Abi {
             Some(v) => Expr::Addresses(vec![v.arg]),
             None => match self.scalars.iter().find(|s| s.value == of) {
                 Some(s) => Expr::Scalar(s.arg),
-                None => return,
+                None => match expression(f, self, of, 16) {
+                    Some(e) => e,
+                    None => return,
+                },
             },
         };
         let by = f.attr_int(op, keys::DIV_BY).filter(|&n| n > 1).map(|n| subject.clone().is_multiple_of(n));

@@ -169,8 +169,9 @@ fn rewrite(func: &mut Function, op: Op, renamed: &mut Renames) {
             }
         }
         Opcode::TiledStore | Opcode::AsyncTiledTmaStore => {
-            if let Some(n) = func.named_operand(op, "value").filter(|&v| is_packed(func, v)) {
-                let at = func.operands(op).iter().position(|&v| v == n).unwrap_or(0);
+            let tile = |&v: &Value| is_packed(func, v) && func.value_data(v).is_tile();
+            if let Some(at) = func.operands(op).iter().position(tile) {
+                let n = func.operands(op)[at];
                 let bytes = packed_bytes(&mut Before { func, at: op }, renamed.of(n));
                 func.set_operand(op, at, bytes);
             }
@@ -201,6 +202,19 @@ fn rewrite(func: &mut Function, op: Op, renamed: &mut Renames) {
             match same {
                 Some(result) => become_of(func, op, result, number, renamed),
                 None => func.set_operand(op, 0, number),
+            }
+        }
+        // The sign of a truth value is all of its bits.
+        Opcode::Exti => {
+            if let (Some(result), Some(&source)) = (made, func.operands(op).first()) {
+                let mut b = Before { func, at: op };
+                let (source, ty) = (renamed.of(source), b.like(source, Scalar::I8));
+                let byte = match b.func.has_attr(op, keys::UNSIGNED) {
+                    true => b.with(Opcode::Exti, &[source], ty, keys::UNSIGNED, AttrData::Unit),
+                    false => b.put(Opcode::Exti, &[source], ty),
+                };
+                let bits = b.by(Opcode::Andi, byte, 15);
+                become_of(func, op, result, bits, renamed);
             }
         }
         Opcode::Trunci => {

@@ -24,12 +24,15 @@ pub(super) fn widen(draft: &mut Draft<'_>) -> bool {
         return false;
     }
     let func = draft.edit();
+    let mut rounded: Vec<Value> = Vec::new();
     for op in products {
         let (Some(acc), Some(result)) = (func.named_operand(op, "acc"), func.result(op)) else { continue };
         let at = func.operands(op).iter().rposition(|&v| v == acc).unwrap_or(2);
-        let wide = converted(func, acc, Scalar::F32, op);
+        // One product after the other adds to the same sum.
+        let sum = rounded_from(func, acc).filter(|_| rounded.contains(&acc));
+        let wide = sum.unwrap_or_else(|| converted(func, acc, Scalar::F32, op));
         func.set_operand(op, at, wide);
-        round_behind(func, op, result);
+        rounded.push(round_behind(func, op, result));
     }
     // What inner loops carry is narrow around them until they are done.
     for op in func.all_ops().into_iter().rev() {
@@ -65,8 +68,8 @@ fn converted(func: &mut Function, v: Value, elem: Scalar, before: Op) -> Value {
     func.results(made)[0]
 }
 
-/// Makes a result f32, and all that use it use what it is rounded to.
-fn round_behind(func: &mut Function, op: Op, result: Value) {
+/// Makes a result f32, and all that use it use what it is rounded to, which is returned.
+fn round_behind(func: &mut Function, op: Op, result: Value) -> Value {
     let (narrow, wide) = (func.value_type(result), with_elem(func, result, Scalar::F32));
     let round = func.make_op(Opcode::Ftof, &[result], &[1], &[narrow], func.op_loc(op));
     let rounded = func.results(round)[0];
@@ -75,6 +78,7 @@ fn round_behind(func: &mut Function, op: Op, result: Value) {
     renamed.apply(func);
     func.set_value_type(result, wide);
     func.insert_after(op, round);
+    rounded
 }
 
 /// The f32 that a value was rounded from.

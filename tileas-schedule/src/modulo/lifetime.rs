@@ -11,7 +11,6 @@
 use super::LINEAR;
 use super::polish::Polish;
 use super::search::{Answer, Engine, Search};
-use crate::closure::Closure;
 use crate::entities::Node;
 use crate::graph::Graph;
 use crate::placement::{Loop, Placement};
@@ -227,7 +226,7 @@ fn stages(starts: &[i64], ii: i64) -> u64 {
 pub(crate) struct Lifetime {
     windows: Vec<EdgeData>,
     graph: Graph,
-    closure: Closure,
+    early: Vec<i64>,
     kept: Vec<i64>,
     lives: Lives,
 }
@@ -276,7 +275,7 @@ impl Lifetime {
         let worst = cost.stages.min(4) as u32;
         let mut looks = if ii > LINEAR { at.budget.draw(SEARCH) } else { 0 };
         for intervals in 1..=worst {
-            if !self.window_graph(l.p, intervals) || !self.closure.build(&self.graph, ii) {
+            if !self.window_graph(l.p, intervals) || !self.is_ordered(wide) {
                 continue;
             }
             let budget = (2 * u64::from(l.g.n) + 8).min(*steps);
@@ -358,6 +357,32 @@ impl Lifetime {
         }
     }
 
+    /// Whether no op of the loop with windows is before itself: then the earliest starts settle below the sum of the longest steps.
+    fn is_ordered(&mut self, ii: i64) -> bool {
+        let g = &self.graph;
+        self.early.clear();
+        self.early.resize(g.n as usize, 0);
+        let longest = |u: u32| g.succ.of(u).iter().map(|a| a.weight(ii)).max().unwrap_or(0).max(0);
+        let most: i64 = (0..g.n).map(longest).sum();
+        loop {
+            let mut changed = false;
+            for &u in &g.topo {
+                let at = self.early[u as usize];
+                for a in g.succ.of(u) {
+                    let v = &mut self.early[a.node as usize];
+                    changed |= at + a.weight(ii) > *v;
+                    *v = (*v).max(at + a.weight(ii));
+                }
+                if at > most {
+                    return false;
+                }
+            }
+            if !changed {
+                return true;
+            }
+        }
+    }
+
     /// The loop with the ops of each register agent less than `intervals` intervals apart. `false`: too many pairs.
     fn window_graph(&mut self, p: &Problem, intervals: u32) -> bool {
         self.windows.clear();
@@ -370,7 +395,6 @@ impl Lifetime {
                 self.windows.push(EdgeData { from: a, to: b, latency: 1, distance: intervals });
             }
         }
-        self.closure.clear();
         self.graph.build_with(p, &self.windows)
     }
 }

@@ -318,7 +318,9 @@ impl Checker<'_> {
             self.err(
                 op,
                 Code::E0217,
-                format_args!("expected floating-point elements for `oob = nan`, but got {have}"),
+                format_args!(
+                    "expected floating-point elements that have a NaN for `oob = nan`, but got {have}"
+                ),
             );
         }
     }

@@ -385,7 +385,7 @@ fn tma_boxes() {
             ("E0212", "expected i32, but got f32"),
             ("E0217", "a view of 1 to 5 dimensions, but got 6"),
             ("E0217", "a descriptor of 1x1x1x1x2x64, but got 1x1x1x1x1x64"),
-            ("E0217", "floating-point elements for `oob = nan`, but got i32"),
+            ("E0217", "floating-point elements that have a NaN for `oob = nan`, but got i32"),
         ],
     );
 }

@@ -45,6 +45,12 @@ impl Checker<'_> {
             }
             Opcode::ProgramId | Opcode::NumPrograms => self.axis_below(op, 3),
             Opcode::TileOrder => self.tile_order(op),
+            Opcode::Offset
+                if self.result_data(op).and_then(TypeData::elem).is_some_and(Scalar::is_packed) =>
+            {
+                let func = self.func;
+                self.even(op, func.segment(op, 1), "an offset");
+            }
             Opcode::Dim => {
                 if let Some(rank) = self.view_rank(op, 0) {
                     self.axis_below(op, rank);
@@ -73,14 +79,24 @@ impl Checker<'_> {
         let (func, opcode) = (self.func, self.func.opcode(op));
         let mut all = func.operands(op).iter().chain(func.results(op)).copied();
         let Some(v) = all.find(|&v| self.data(v).elem().is_some_and(Scalar::is_packed)) else { return };
-        let have = self.data(v);
-        if !opcode.takes_packed() {
-            let hint = if have.elem().is_some_and(Scalar::is_int) { "exti" } else { "ftof" };
+        let (have, made) = (self.data(v), func.results(op).contains(&v));
+        let int = have.elem().is_some_and(Scalar::is_int);
+        // Integers become such floats by way of others.
+        let by_way = opcode == Opcode::Itof
+            && func.result(op).is_some_and(|v| self.data(v).elem().is_some_and(Scalar::is_packed));
+        if !opcode.takes_packed() || by_way {
+            let hint = match (int, made || by_way) {
+                (true, false) => "exti",
+                (true, true) if !by_way => "trunci",
+                _ => "ftof",
+            };
+            let v = func.result(op).filter(|_| by_way).unwrap_or(v);
+            let have = self.data(v);
             self.err(
                 op,
                 Code::E0202,
                 format_args!(
-                    "expected elements of whole bytes (`{hint}` makes some), but {} is {have}",
+                    "expected elements of whole bytes (`{hint}` converts them), but {} is {have}",
                     self.show(v)
                 ),
             );
@@ -274,6 +290,12 @@ impl Checker<'_> {
             let have = self.func.segment(op, segment).len();
             self.same_count(op, Code::E0216, what, have, want);
         }
+        if elem.is_packed() {
+            let func = self.func;
+            let inner = func.segment(op, 1).last().copied();
+            self.even(op, inner.as_slice(), "rows");
+            self.even(op, func.segment(op, 2), "strides");
+        }
     }
 
     fn tile_order(&mut self, op: Op) {
@@ -291,6 +313,19 @@ impl Checker<'_> {
         };
         if !fits {
             self.err(op, Code::E0205, format_args!("expected {want}"));
+        }
+    }
+
+    /// Of elements of which a byte has two, a constant is even.
+    fn even(&mut self, op: Op, list: &[Value], what: &str) {
+        for &v in list {
+            if let Some(n) = self.func.constant_value(v).filter(|n| n % 2.0 != 0.0) {
+                self.err(
+                    op,
+                    Code::E0211,
+                    format_args!("expected {what} of whole bytes, but got {n} elements of 4 bits"),
+                );
+            }
         }
     }
 
