@@ -31,36 +31,45 @@ impl Context {
         let before = warnings.len();
         let mut stuck = match self.through(func, job, state, warnings) {
             Err(found) if may_run_serially(&found, job) => found,
-            // Tiles on their way to stores through TMA take memory as well: without them it may suffice.
-            Err(found) if job.settings.tma_rewrite && found.iter().all(|e| e.code == Code::E0602) => {
+            // Tiles on their way to stores through TMA take memory as well: without them it may suffice. If not, without overlap.
+            Err(found) if job.settings.tma_rewrite && stuck_for_memory(&found) => {
                 let mut settings = job.settings.clone();
                 settings.tma_rewrite = false;
                 warnings.truncate(before);
-                return self
-                    .through(func, &Job { settings: &settings, ..job.clone() }, state, warnings)
-                    .map_err(|_| found);
+                match self.through(func, &Job { settings: &settings, ..job.clone() }, state, warnings) {
+                    Err(_) if is_free(job) => found,
+                    Err(_) => return Err(found),
+                    done => return done,
+                }
             }
             done => return done,
         };
         let mut settings = job.settings.clone();
+        settings.tma_rewrite &= !stuck_for_memory(&stuck);
         // The order in which agents take their iterations was not asked for. Perhaps it is the one that needs few registers
         // which does not work.
         if settings.spill_budget.is_none() && state.schedule.as_ref().is_some_and(is_ordered) {
             settings.spill_budget = Some(u32::MAX);
             warnings.truncate(before);
             stuck = match self.through(func, &Job { settings: &settings, ..job.clone() }, state, warnings) {
-                Err(found) if may_run_serially(&found, job) => found,
+                Err(found) if may_run_serially(&found, job) || stuck_for_memory(&found) => found,
                 done => return done,
             };
             settings.spill_budget = None;
         }
         settings.scheduler = SchedulerChoice::Serial;
         warnings.truncate(before);
+        let why = stuck.clone();
         warnings.extend(stuck.into_iter().take(1).map(|e| {
             let text = "the loops of the kernel run one iteration after the other";
             CodegenError::new(Code::W0406, e.location, text).note(Loc::NONE, e.message)
         }));
-        self.through(func, &Job { settings: &settings, ..job.clone() }, state, warnings)
+        let last = self.through(func, &Job { settings: &settings, ..job.clone() }, state, warnings);
+        match last {
+            // Who needs more memory even so is told of the kernel as it was wanted.
+            Err(_) if stuck_for_memory(&why) => Err(why),
+            done => done,
+        }
     }
 
     /// An attempt with the kernel prepared as the steps have it; without loads through TMA, then with loops as they were, if
@@ -111,10 +120,18 @@ impl Context {
 /// for, or that its local stages cannot be written or followed. Constraints do not forbid the serial one: with one
 /// stage groups share it, no depth is exceeded, and nothing overlaps itself.
 fn may_run_serially(found: &[CodegenError], job: &Job<'_>) -> bool {
-    let asked = job.settings.scheduler == SchedulerChoice::Serial;
-    let free = job.does(Step::Schedule) && !asked && !job.settings.require_pipelining;
     let codes = [Code::E0701, Code::E0702, Code::E0703, Code::E0706, Code::E0711];
-    free && !found.is_empty() && found.iter().all(|e| codes.contains(&e.code))
+    is_free(job) && !found.is_empty() && found.iter().all(|e| codes.contains(&e.code))
+}
+
+/// Whether another order than the one found is as good to who asks.
+fn is_free(job: &Job<'_>) -> bool {
+    let asked = job.settings.scheduler == SchedulerChoice::Serial;
+    job.does(Step::Schedule) && !asked && !job.settings.require_pipelining
+}
+
+fn stuck_for_memory(found: &[CodegenError]) -> bool {
+    found.iter().all(|e| e.code == Code::E0602)
 }
 
 /// Whether ops of some loop are in an order that registers asked for.

@@ -756,9 +756,12 @@ impl Lower<'_> {
                 self.units.push(x);
             }
             self.units_from(start)
-        } else if per > 1 && index.len() >= per && t.held.is_none() {
+        } else if per > 1 && t.held.is_none() {
+            // What a unit has no elements for is the last of them.
+            let each =
+                |c: &[u32]| -> SmallVec<[u32; 4]> { (0..per).map(|k| c[k.min(c.len() - 1)]).collect() };
             let units: SmallVec<[Operand; 64]> =
-                index.chunks(per).map(|c| self.selected(&t, c, 4 / per as u32)).collect();
+                index.chunks(per).map(|c| self.selected(&t, &each(c), 4 / per as u32)).collect();
             self.keep(units)
         } else {
             let e = self.elements(&t);

@@ -222,8 +222,9 @@ fn rewrite(func: &mut Function, op: Op, renamed: &mut Renames) {
                 let mut b = Before { func, at: op };
                 let ty = b.like(source, Scalar::I8);
                 let source = renamed.of(source);
+                // What is not a byte yet is one in the end.
                 let byte = match b.func.value_data(source).elem() {
-                    Some(Scalar::I8) => source,
+                    Some(s) if s == Scalar::I8 || s.is_packed() => source,
                     _ => b.put(Opcode::Trunci, &[source], ty),
                 };
                 let bits = b.by(Opcode::Andi, byte, 15);

@@ -340,6 +340,13 @@ impl Checker<'_> {
                 );
             }
         }
+        if inner.saturating_mul(elem.bits().into()) % 8 != 0 {
+            self.err(
+                op,
+                Code::E0217,
+                format_args!("expected rows of whole bytes in the box, but got {inner} elements"),
+            );
+        }
         let slab = outer.iter().fold(span, |all, &e| all.saturating_mul(e));
         if bytes > span && slab % TMA_ALIGN != 0 {
             self.err(

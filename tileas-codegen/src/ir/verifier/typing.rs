@@ -77,37 +77,51 @@ impl Checker<'_> {
     /// Elements of less than a byte are moved and converted, and in memory begin with a byte.
     fn packed(&mut self, op: Op) {
         let (func, opcode) = (self.func, self.func.opcode(op));
-        let mut all = func.operands(op).iter().chain(func.results(op)).copied();
-        let Some(v) = all.find(|&v| self.data(v).elem().is_some_and(Scalar::is_packed)) else { return };
-        let (have, made) = (self.data(v), func.results(op).contains(&v));
-        let int = have.elem().is_some_and(Scalar::is_int);
+        let is_packed = |v: &Value| self.data(*v).elem().is_some_and(Scalar::is_packed);
+        let all = || func.operands(op).iter().chain(func.results(op));
+        let Some(&first) = all().find(|v| is_packed(v)) else { return };
+        let converts = matches!(
+            opcode,
+            Opcode::Exti | Opcode::Trunci | Opcode::Itof | Opcode::Ftof | Opcode::Bitcast | Opcode::Select
+        );
+        let handed_on = opcode == Opcode::Splat || opcode.is_terminator() && opcode != Opcode::ExitIf;
+        // As numbers that decide where or how often, they would be other ones.
+        let decides = |n: usize, v: &Value| {
+            let carried = opcode == Opcode::For && n > 2 || opcode == Opcode::Loop;
+            is_packed(v) && self.data(*v).as_scalar().is_some() && !(converts || handed_on || carried)
+        };
+        let decided = func.operands(op).iter().enumerate().find(|&(n, v)| decides(n, v)).map(|(_, &v)| v);
         // Integers become such floats by way of others.
-        let by_way = opcode == Opcode::Itof
-            && func.result(op).is_some_and(|v| self.data(v).elem().is_some_and(Scalar::is_packed));
-        if !opcode.takes_packed() || by_way {
-            let hint = match (int, made || by_way) {
-                (true, false) => "exti",
-                (true, true) if !by_way => "trunci",
-                _ => "ftof",
+        let by_way = func.result(op).filter(|v| opcode == Opcode::Itof && is_packed(v));
+        if let (false, None, None) = (!opcode.takes_packed(), decided, by_way) {
+            let touches = opcode.has(Traits::READS_GLOBAL) || opcode.has(Traits::WRITES_GLOBAL);
+            let odd = |v: &&Value| {
+                is_packed(v)
+                    && self.data(**v).is_tile()
+                    && self.data(**v).dims().is_none_or(|d| d.last().is_none_or(|n| n % 2 != 0))
             };
-            let v = func.result(op).filter(|_| by_way).unwrap_or(v);
-            let have = self.data(v);
-            self.err(
-                op,
-                Code::E0202,
-                format_args!(
-                    "expected elements of whole bytes (`{hint}` converts them), but {} is {have}",
-                    self.show(v)
-                ),
-            );
-        } else if opcode.has(Traits::READS_GLOBAL) || opcode.has(Traits::WRITES_GLOBAL) {
-            let even = |v: &Value| self.data(*v).dims().is_some_and(|d| d.last().is_some_and(|n| n % 2 == 0));
-            let tile = func.result(op).or_else(|| func.named_operand(op, "value"));
-            if let Some(tile) = tile.filter(|v| !even(v)) {
-                let have = self.data(tile);
+            let scalar = func.result(op).filter(|v| is_packed(v) && !self.data(*v).is_tile());
+            if let Some(v) = all().find(odd).copied().or(scalar).filter(|_| touches) {
+                let have = self.data(v);
                 self.err(op, Code::E0213, format_args!("expected rows of whole bytes, but got {have}"));
             }
+            return;
         }
+        let v = by_way.or(decided).unwrap_or(first);
+        let have = self.data(v);
+        let hint = match (have.elem().is_some_and(Scalar::is_int), func.results(op).contains(&v)) {
+            (true, false) => "exti",
+            (true, true) => "trunci",
+            _ => "ftof",
+        };
+        self.err(
+            op,
+            Code::E0202,
+            format_args!(
+                "expected elements of whole bytes (`{hint}` converts them), but {} is {have}",
+                self.show(v)
+            ),
+        );
     }
 
     fn rule_same(&mut self, op: Op) {
@@ -248,6 +262,13 @@ impl Checker<'_> {
         if !fit {
             let (a, b, acc) = (shape(dims(a)), shape(dims(b)), shape(dims(acc)));
             self.err(op, Code::E0213, format_args!("expected MxK, KxN and MxN, but got {a}, {b} and {acc}"));
+        }
+        if let (Some(of), Some(have)) = (self.data(a).elem(), self.data(acc).elem()) {
+            let want = if of.is_int() { Scalar::I32 } else { Scalar::F32 };
+            if have != want {
+                let (have, want) = (have.name(), want.name());
+                self.err(op, Code::E0215, format_args!("expected an accumulator of {want}, but got {have}"));
+            }
         }
         let Some(have) = self.result_type(op) else { return };
         self.same_type(op, Code::E0212, "operand 2", self.func.value_type(acc), have);
@@ -781,7 +802,9 @@ impl Checker<'_> {
             self.err(op, Code::E0215, format_args!("expected B of {ea} as A, but got {eb}"));
         }
         let want = if ea == Scalar::I8 { Scalar::I32 } else { Scalar::F32 };
-        let narrow = ec == Scalar::F16 && (eight(ea) || ea == Scalar::F16);
+        // Sums of tiles that are values, which preparation keeps in f32.
+        let narrow =
+            self.data(acc).space().is_none() && ec == Scalar::F16 && (eight(ea) || ea == Scalar::F16);
         if ec != want && !narrow {
             let (have, want) = (ec.name(), want.name());
             self.err(op, Code::E0215, format_args!("expected an accumulator of {want}, but got {have}"));

@@ -331,7 +331,14 @@ fn propagate(func: &mut Function, s: &LocalScratch, notes: &Notes, inst: Inst, s
             (Operand::Reg(r), Kind::Reg { ty, imm }) => {
                 let constant =
                     if imm && imm_here { known(s, notes, r).and_then(|c| constant_for(ty, c)) } else { None };
-                constant.or_else(|| original(s, notes, r).map(Operand::Reg))
+                // A store of a byte takes the low bits of a register, and no other bits as a number.
+                let byte = |c: Operand| match c {
+                    Operand::Imm(v) if !(0..256).contains(&v) && op.form().mnemonic.ends_with(".u8") => {
+                        Operand::Imm(v & 0xff)
+                    }
+                    c => c,
+                };
+                constant.map(byte).or_else(|| original(s, notes, r).map(Operand::Reg))
             }
             (Operand::Reg(r), _) => original(s, notes, r).map(Operand::Reg),
             (Operand::Addr { base, offset }, _) => {
