@@ -152,7 +152,6 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
         "execute/math_scalar",
         "execute/padding_16",
         "execute/print_in_loop",
-        "execute/read_inside_only",
         "execute/skew_arm_rings",
         "execute/skew_scalar_branch_carried",
         "execute/tma_load_padding",

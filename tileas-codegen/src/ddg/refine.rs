@@ -21,13 +21,21 @@ use std::collections::BinaryHeap;
 
 /// Who asks that products run beside what their agent computes. The interval does not speak against it: in published weights an agent's ops
 /// overlap anyway, and in clocks a product holds its agent although that goes on.
-pub const PRODUCTS: &str = "products";
+const PRODUCTS: &str = "products";
 /// Iterations that an agent is in at once if it issues products onto its registers: with one, two products are under way; with more, the
 /// assembler moves accumulators from step to step while products write them, and spills.
 const TWO: u32 = 2;
 /// Iterations that an agent is in at once if it computes in registers. Each has registers and code of its own: a short loop with loads from
 /// global memory would be in 10 (700 clocks of latency), with five times the code, which spilled (products scaled by block).
 const MOST_AT_ONCE: u32 = 4;
+/// Who asks that an agent that computes in registers is in few iterations at once. Longer intervals are the price.
+const ITERATIONS: &str = "iterations";
+
+/// Whether what is asked for is kept although the interval grows.
+pub fn is_sure(asker: &str) -> bool {
+    [PRODUCTS, ITERATIONS].contains(&asker)
+}
+
 /// Registers from which a tile counts in the order of ops.
 const WIDE: u32 = 8;
 /// Sets of ops that the search for an order looks at.
@@ -562,7 +570,7 @@ fn close_together(region: &ScheduledRegion, agent: u32, most: u32) -> Option<Con
     let edges: Vec<OpEdge> = pairs.map(edge).collect();
     (!edges.is_empty()).then(|| Constraint {
         family: Family::RegisterPressure,
-        asker: PRODUCTS,
+        asker: ITERATIONS,
         for_op: region.for_op,
         rule: Rule::Edges(edges),
         why: format!("agent{agent} computes in registers: it is in {most} iterations at once, not in more"),

@@ -158,7 +158,7 @@ impl Refiner<'_> {
                     round.cycles.1 = Some(now);
                     let (new, old) = (self.score(&next), self.score(&best));
                     let hard = trial.family == Some(Family::Reject);
-                    let sure = trial.members.iter().all(|&n| known[n as usize].asker == refine::PRODUCTS);
+                    let sure = trial.members.iter().all(|&n| refine::is_sure(known[n as usize].asker));
                     let better = if hard { new.cycles < old.cycles } else { new < old };
                     if sure || better {
                         Ok(next)
