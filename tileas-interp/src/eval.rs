@@ -533,7 +533,7 @@ impl Number {
     }
 }
 
-/// The tile at a place of an order, by counting through the order.
+/// The tile at a place of an order; on a curve by looking for the cell with that many steps.
 fn tile_order(f: &Function, op: Op, [index, rows, columns]: [i64; 3]) -> InterpResult<Val> {
     if !(0..rows.saturating_mul(columns)).contains(&index) {
         return err(f, op, Fault::Value, format!("place {index} of {rows} x {columns} tiles"));
@@ -544,20 +544,23 @@ fn tile_order(f: &Function, op: Op, [index, rows, columns]: [i64; 3]) -> InterpR
         return Ok(Val::Int(index));
     }
     let mut left = index;
-    let band = left / (n * columns);
-    left -= band * n * columns;
+    let whole = n.saturating_mul(columns);
+    let band = left / whole;
+    left -= band * whole;
     let height = n.min(rows - band * n);
     let side = if name == "grouped" { columns } else { n };
-    let square = left / (height * side);
+    let square = left / height.saturating_mul(side);
     left -= square * height * side;
     let width = side.min(columns - square * side);
-    let along = |x: i64, y: i64| match name == "hilbert" && height == n && width == n {
-        true => steps(n, x, y),
-        false => x * height + y,
+    let found = match name == "hilbert" && height == n && width == n {
+        true => (0..n * n).map(|c| (c / n, c % n)).find(|&(x, y)| steps(n, x, y) == left),
+        false => Some((left / height, left % height)),
     };
-    let cells = (0..width).flat_map(|x| (0..height).map(move |y| (x, y)));
-    match cells.into_iter().find(|&(x, y)| along(x, y) == left) {
-        Some((x, y)) => Ok(Val::Int((band * n + y) * columns + square * side + x)),
+    match found {
+        Some((x, y)) => {
+            let row = (band * n + y).saturating_mul(columns);
+            Ok(Val::Int(row.saturating_add(square * side + x)))
+        }
         None => err(f, op, Fault::Value, "a place that no tile has"),
     }
 }
