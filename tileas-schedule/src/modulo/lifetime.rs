@@ -17,6 +17,7 @@ use crate::placement::{Loop, Placement};
 use crate::problem::{EdgeData, NO_GROUP, Problem};
 use crate::schedule::ring_slots;
 use crate::windows::NEVER;
+use cranelift_entity::EntitySet;
 
 /// Largest number of pairs of ops in one agent that get a window.
 const WINDOW_PAIRS: usize = 4096;
@@ -225,6 +226,8 @@ fn stages(starts: &[i64], ii: i64) -> u64 {
 #[derive(Default)]
 pub(crate) struct Lifetime {
     windows: Vec<EdgeData>,
+    followed: EntitySet<Node>,
+    behind: EntitySet<Node>,
     graph: Graph,
     early: Vec<i64>,
     kept: Vec<i64>,
@@ -384,11 +387,23 @@ impl Lifetime {
     }
 
     /// The loop with the ops of each register agent less than `intervals` intervals apart. `false`: too many pairs.
+    ///
+    /// Those that are followed within their iteration are held by those that follow, and those behind another one by that: in an agent whose
+    /// order is given one pair is left of all.
     fn window_graph(&mut self, p: &Problem, intervals: u32) -> bool {
         self.windows.clear();
-        for a in p.nodes() {
-            let Some(agent) = p.extra(a).simt_agent else { continue };
-            for b in p.nodes().filter(|&b| b != a && p.extra(b).simt_agent == Some(agent)) {
+        let agent = |u: Node| p.extra(u).simt_agent;
+        (self.followed.clear(), self.behind.clear());
+        for e in p.edges().values().filter(|e| e.distance == 0 && e.latency >= 0) {
+            if agent(e.from).is_some() && agent(e.from) == agent(e.to) {
+                self.followed.insert(e.from);
+                self.behind.insert(e.to);
+            }
+        }
+        let lasts = || p.nodes().filter(|&u| agent(u).is_some() && !self.followed.contains(u));
+        for a in lasts() {
+            let first = |&b: &Node| b != a && agent(b) == agent(a) && !self.behind.contains(b);
+            for b in p.nodes().filter(first) {
                 if self.windows.len() == WINDOW_PAIRS {
                     return false;
                 }

@@ -6,7 +6,8 @@
 //!    bound is above that the searches come next, and only if they find nothing there are attempts in doubling steps and then halving.
 //! 2. *Down* ([`Modulo::down`]): while the II found is above the proven bound and steps are left, the searches of [`search`] take
 //!    turns at smaller ones. The search over orders is asked at the bound as well, where it finds or refutes. Where a refutation
-//!    is one of all smaller II as well ([`crate::graph::Graph`]) it halves what is left.
+//!    is one of all smaller II as well ([`crate::graph::Graph`]) they begin near the bound and go up until one finds, halve what is left, and
+//!    above [`LINEAR`] end one part in [`COARSE`] above what is refuted.
 //! 3. *Polish* ([`polish`], [`lifetime`]): fewer stages, then shorter lives of values, at the II found.
 //!
 //! Guarantee: starts are legal, bound ≤ II ≤ cap. Deterministic: budgets are counted in steps. What each search is worth is
@@ -123,11 +124,25 @@ impl Modulo {
             }
         }
         let (mut k, mut refused) = (0, 0);
+        // Above the bound by so much, where nothing was found yet: more each time.
+        let mut rise = (at.proven / COARSE).max(1);
+        // In clocks a part of so many is less than the weights are known by.
+        let enough = |proven: u32, known: Option<u32>| {
+            let coarse = l.g.monotone && l.o.ii_search == IiSearch::Auto;
+            known.is_some_and(|ii| coarse && ii > LINEAR && ii - proven <= ii / COARSE)
+        };
         while found > at.proven && found > at.floor && left > 0 && refused < self.turns.len() {
+            if enough(at.proven, known) {
+                break;
+            }
             let count = self.turns.len();
             let turn = &mut self.turns[k];
             let gap = found - at.proven;
-            let down = if turn.aim == Aim::Bound { gap } else { (gap >> turn.shift).max(1) };
+            let down = match turn.aim {
+                Aim::Bound => gap,
+                Aim::Below if known.is_none() && l.g.monotone => gap.saturating_sub(rise).max(1),
+                Aim::Below => (gap >> turn.shift).max(1),
+            };
             let ii = found - down;
             // Setting up costs as well: else the turns of a search that gives up at once would not end.
             let setup = 1 + u64::from(ii) / 16 + Search::setup_steps(l.g);
@@ -138,6 +153,9 @@ impl Modulo {
             left -= share - rest;
             refused = if answer == Answer::TooLarge { refused + 1 } else { 0 };
             let mut again = false;
+            if turn.aim == Aim::Below && answer != Answer::TooLarge {
+                rise = rise.saturating_mul(2);
+            }
             match answer {
                 Answer::Found => {
                     (found, known, again) = (ii, Some(ii), true);
