@@ -24,6 +24,21 @@ pub enum Form {
     Transposed,
 }
 
+/// The forms with matrices, of which an instruction moves so many.
+const MATRICES: [Form; 2] = [Form::Matrix, Form::Transposed];
+const MATRICES_AT_ONCE: u32 = 4;
+
+impl Form {
+    /// Whether a warp can store registers with it. All lanes store a matrix: none may hold what another does.
+    fn stores(self, map: &LinearMap) -> bool {
+        match self {
+            Form::Vector(_) => true,
+            Form::Matrix => map.replicas().lanes == 0,
+            Form::Transposed => map.replicas().lanes == 0 && map.register()[0] != 0,
+        }
+    }
+}
+
 /// One side of a trip.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Side {
@@ -167,17 +182,54 @@ impl Side {
         })
     }
 
-    /// Accesses of a register layout to memory whose offsets hold the elements `order`, in the widest vectors there are, of elements of
-    /// `1 << elem` bytes. `None` where some element has no offset.
-    pub fn fixed(map: &LinearMap, order: &[u32], elem: u32) -> Option<Side> {
+    /// Accesses of a register layout to memory whose offsets hold the elements `order`, in the widest vectors there are or in matrices, of
+    /// elements of `1 << elem` bytes. `first`: the offset where the tile begins. `store`: they write. `None` where some element has no offset.
+    pub fn fixed(map: &LinearMap, order: &[u32], elem: u32, first: u32, store: bool) -> Option<Side> {
         let inverse = Span::of(order);
         let most = 4u32.saturating_sub(elem).min(map.register().len() as u32);
-        (0..=most).rev().find_map(|v| Side::new(map, Form::Vector(v), elem, order, &inverse))
+        let new = |form| Side::new(map, form, elem, order, &inverse);
+        let vectors = (0..=most).rev().find_map(|v| new(Form::Vector(v)));
+        let fits = |f: &Form| {
+            let row = prefix_of(map, *f, elem).is_some_and(|p| Span::of(&p).rank() == 4 - elem);
+            row && (!store || f.stores(map)) && first & ((16 >> elem) - 1) == 0
+        };
+        let matrices = MATRICES.into_iter().filter(|f| elem < 3 && fits(f)).filter_map(new);
+        vectors.into_iter().chain(matrices).min_by_key(Side::cost)
     }
 
     /// Accesses of a thread: matrices where it is a matrix form.
     pub fn count(&self) -> u32 {
         1 << self.accesses.len()
+    }
+
+    /// Instructions of a warp: up to four matrices each.
+    fn instructions(&self) -> u32 {
+        match self.form {
+            Form::Vector(_) => self.count(),
+            Form::Matrix | Form::Transposed => self.count().div_ceil(MATRICES_AT_ONCE),
+        }
+    }
+
+    /// Quarters of a cycle of an SM for a warp: wavefronts, issues, addresses.
+    fn cost(&self) -> u32 {
+        4 * self.count() * self.waves + 2 * self.instructions()
+    }
+
+    /// Offset by bit of the thread of the addresses that it gives, and bits of the number of an access: of the matrices that one instruction
+    /// moves. `below`: bits of offsets that are not those of a round.
+    pub fn addresses(&self, below: u32) -> (Columns, SmallVec<[u32; 2]>) {
+        let rows = match self.form {
+            Form::Vector(_) => return (self.by_thread.clone(), SmallVec::new()),
+            Form::Matrix => [self.by_thread[2], self.by_thread[3], self.by_thread[4]],
+            Form::Transposed => [self.slot_offsets[0], self.by_thread[0], self.by_thread[1]],
+        };
+        // Eight lanes give the rows of each matrix.
+        let alike = (0..self.offsets.len()).filter(|&k| self.offsets[k] & !below == 0);
+        let group: SmallVec<[u32; 2]> =
+            alike.take(MATRICES_AT_ONCE.ilog2() as usize).map(|k| k as u32).collect();
+        let matrix = |k: usize| group.get(k).map_or(0, |&bit| self.offsets[bit as usize]);
+        let lanes = rows.into_iter().chain([matrix(0), matrix(1)]);
+        (lanes.chain(self.by_thread[LANE_BITS..].iter().copied()).collect(), group)
     }
 }
 
@@ -197,18 +249,12 @@ impl Trip {
         let forms = |map: &LinearMap| -> SmallVec<[Form; 8]> {
             let most = (4 - elem).min(Span::of(map.register()).rank());
             let plain = (0..=most).rev().map(Form::Vector);
-            let matrix = [Form::Matrix, Form::Transposed].into_iter().filter(move |_| matrices);
+            let matrix = MATRICES.into_iter().filter(move |_| matrices);
             let row = |f| prefix_of(map, f, elem).is_some_and(|p| Span::of(&p).rank() == 4 - elem);
             plain.chain(matrix).filter(|&f| matches!(f, Form::Vector(_)) || row(f)).collect()
         };
         let mut best: Option<(u32, Trip)> = None;
-        // All lanes store a matrix: none may hold what another does.
-        let apart = |f: &Form| match f {
-            Form::Vector(_) => true,
-            Form::Matrix => source.replicas().lanes == 0,
-            Form::Transposed => source.replicas().lanes == 0 && source.register()[0] != 0,
-        };
-        for store in forms(source).into_iter().filter(apart) {
+        for store in forms(source).into_iter().filter(|f| f.stores(source)) {
             for load in forms(result) {
                 let Some(order) = order((source, store), (result, load), &common, elem, bits, rounds) else {
                     continue;
@@ -234,11 +280,7 @@ impl Trip {
 
     /// Instructions that access shared memory, by warp.
     pub fn instructions(&self) -> (u32, u32) {
-        let of = |s: &Side| match s.form {
-            Form::Vector(_) => s.count(),
-            Form::Matrix | Form::Transposed => s.count().div_ceil(4),
-        };
-        (of(&self.store), of(&self.load))
+        (self.store.instructions(), self.load.instructions())
     }
 
     /// Quarters of a cycle of an SM: wavefronts, issues, addresses, barriers.

@@ -13,7 +13,7 @@ use crate::layout::gf2::{Columns, Span, sum};
 use crate::layout::{Form, LinearMap, Moves, Plan, Scope, Shuffle, Side, Trip, Way, is_identity};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy};
 use crate::storage::scratch::Conversion;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// All lanes of a warp.
 pub(super) const ALL_LANES: u32 = 0xffff_ffff;
@@ -489,24 +489,18 @@ impl Lower<'_> {
         let (base, at) = self.scratch(op, bytes, t.scope)?;
         let count = 1usize << c.result.register().len();
         let mut places: Vec<Option<(Operand, u32)>> = vec![None; count];
-        let store_at = self.side_base(base, &t.store, elem);
-        let load_at = self.side_base(base, &t.load, elem);
-        let guard = self.copies_guard(t.store.copies);
         let below = (1u32 << (bits - t.rounds)) - 1;
+        let store_at = self.side_place((base, at), &t.store, elem, below);
+        let load_at = self.side_place((base, at), &t.load, elem, below);
+        let guard = self.copies_guard(t.store.copies);
         for round in 0..1u32 << t.rounds {
             if round > 0 {
                 self.trip_barrier(op, t.scope)?;
             }
-            let of_round = |side: &Side, a: u32| sum(&side.offsets, a) >> (bits - t.rounds) == round;
-            for a in (0..t.store.count()).filter(|&a| of_round(&t.store, a)) {
-                let offset = sum(&t.store.offsets, a) & below;
-                self.store_access(words, &t.store, a, (store_at, at, offset), elem, guard);
-            }
+            let of_round = |at: u32| (at >> (bits - t.rounds) == round).then_some(at & below);
+            self.store_side(words, &t.store, &store_at, guard, of_round);
             self.trip_barrier(op, t.scope)?;
-            for a in (0..t.load.count()).filter(|&a| of_round(&t.load, a)) {
-                let offset = sum(&t.load.offsets, a) & below;
-                self.load_access(words.ty, &t.load, a, (load_at, at, offset), elem, &mut places);
-            }
+            self.load_side(words.ty, &t.load, &load_at, of_round, &mut places);
         }
         let list = self.placed(words.packed, words.ty, &places, &c.result);
         Ok(Words { list, packed: words.packed, ty: words.ty })
@@ -522,12 +516,19 @@ impl Lower<'_> {
         }
     }
 
-    /// Address of a thread's accesses of one side without their own offsets, and the bytes that are not 0 in it.
-    pub(super) fn side_base(&mut self, base: Reg, side: &Side, elem: u32) -> (Reg, Operand, u32) {
-        let columns: Columns = side.by_thread.iter().map(|o| o << elem).collect();
+    /// Where the threads make the accesses of one side, whose elements have `1 << elem` bytes. `below`: bits of the offsets that are those of a
+    /// round.
+    pub(super) fn side_place(
+        &mut self,
+        (base, at): (Reg, i32),
+        side: &Side,
+        elem: u32,
+        below: u32,
+    ) -> SidePlace {
+        let (columns, group) = side.addresses(below);
+        let columns: Columns = columns.iter().map(|o| o << elem).collect();
         let taken = columns.iter().fold(0, |all, c| all | c);
-        let own = self.by_thread(&columns);
-        (base, own, taken)
+        SidePlace { base, at, own: self.by_thread(&columns), taken, elem, group }
     }
 
     /// Predicate of the threads that store: of those that hold the same one does.
@@ -551,95 +552,135 @@ impl Lower<'_> {
     }
 
     /// The address of an access, whose offset is in elements.
-    fn access_address(
-        &mut self,
-        ((base, own, taken), at, offset): ((Reg, Operand, u32), i32, u32),
-        elem: u32,
-    ) -> Operand {
-        let bytes = offset << elem;
+    fn access_address(&mut self, p: &SidePlace, offset: u32) -> Operand {
+        let bytes = offset << p.elem;
         // Bits that threads do not have are added, others put in.
-        let (inside, beside) = (bytes & taken, bytes & !taken);
-        let own = self.b.fold_xor(own, i64::from(inside));
+        let (inside, beside) = (bytes & p.taken, bytes & !p.taken);
+        let own = self.b.fold_xor(p.own, i64::from(inside));
         match own {
-            Operand::Imm(n) => Operand::addr(base, at + n as i32 + beside as i32),
+            Operand::Imm(n) => Operand::addr(p.base, p.at + n as i32 + beside as i32),
             x => {
-                let r = self.b.add_u32(base, x);
-                Operand::addr(r, at + beside as i32)
+                let r = self.b.add_u32(p.base, x);
+                Operand::addr(r, p.at + beside as i32)
             }
         }
     }
 
-    /// Stores what access `a` of a side moves.
-    pub(super) fn store_access(
+    /// Stores what the accesses of a side move to which `offset` gives a place, from their own one.
+    pub(super) fn store_side(
         &mut self,
         words: &Words,
         side: &Side,
-        a: u32,
-        place: ((Reg, Operand, u32), i32, u32),
-        elem: u32,
+        p: &SidePlace,
         guard: Option<Reg>,
+        offset: impl Fn(u32) -> Option<u32>,
     ) {
-        let Form::Vector(v) = side.form else { return };
-        let addr = self.access_address(place, elem);
-        let first = sum(&side.accesses, a);
-        let pieces: SmallVec<[Piece; 16]> =
-            (0..1u32 << v).map(|k| piece(first ^ sum(&side.slots, k), words.packed)).collect();
-        let per = 1usize << words.packed;
-        let data: SmallVec<[Reg; 4]> = pieces
-            .chunks(per)
-            .map(|p| {
-                let x = self.assemble(words, p);
-                self.b.as_reg(words.ty, x)
-            })
-            .collect();
-        let f32 = words.ty == RegTy::F32;
-        let bytes = 1u32 << (v + elem);
-        let (form, value) = match (bytes, data.as_slice()) {
+        for a in p.leaders(side) {
+            let Some(offset) = offset(sum(&side.offsets, a)) else { continue };
+            let addr = self.access_address(p, offset);
+            let data: SmallVec<[Reg; 4]> = p
+                .numbers(a)
+                .flat_map(|a| {
+                    let first = sum(&side.accesses, a);
+                    (0..1u32 << side.slots.len()).map(move |k| (first, k))
+                })
+                .map(|(first, k)| piece(first ^ sum(&side.slots, k), words.packed))
+                .collect::<SmallVec<[Piece; 16]>>()
+                .chunks(1 << words.packed.min(side.slots.len() as u32))
+                .map(|pieces| {
+                    let x = self.assemble(words, pieces);
+                    self.b.as_reg(words.ty, x)
+                })
+                .collect();
+            let (form, value) = match side.form {
+                Form::Vector(v) => self.vector_store(v + p.elem, &data, words.ty),
+                form => self.matrix_store(form, data, words.ty),
+            };
+            if let Some(p) = guard {
+                self.b.on(p);
+            }
+            self.b.emit(form, &[addr, value]);
+        }
+    }
+
+    /// A store of `1 << bytes` bytes.
+    fn vector_store(&mut self, bytes: u32, data: &[Reg], ty: RegTy) -> (PtxOp, Operand) {
+        let f32 = ty == RegTy::F32;
+        match (1u32 << bytes, data) {
             (1, &[x, ..]) => (PtxOp::StSharedU8, x.into()),
             (2, &[x, ..]) => (PtxOp::StSharedB16, self.b.cvt_u16_u32(x).into()),
             (4, &[x, ..]) => (if f32 { PtxOp::StSharedF32 } else { PtxOp::StSharedB32 }, x.into()),
             (8, all) => (if f32 { PtxOp::StSharedV2F32 } else { PtxOp::StSharedV2B32 }, self.b.list(&all)),
             (_, all) => (if f32 { PtxOp::StSharedV4F32 } else { PtxOp::StSharedV4B32 }, self.b.list(&all)),
-        };
-        if let Some(p) = guard {
-            self.b.on(p);
         }
-        self.b.emit(form, &[addr, value]);
     }
 
-    /// Loads what access `a` of a side moves; `places`: by register the word that has its element, and where in it.
-    pub(super) fn load_access(
+    fn matrix_store(&mut self, form: Form, mut data: SmallVec<[Reg; 4]>, ty: RegTy) -> (PtxOp, Operand) {
+        if ty != RegTy::B32 {
+            data.iter_mut().for_each(|r| *r = self.b.mov_bits_b32(*r));
+        }
+        let form = match (data.len(), form == Form::Transposed) {
+            (1, false) => PtxOp::StmatrixX1,
+            (1, true) => PtxOp::StmatrixX1Trans,
+            (2, false) => PtxOp::StmatrixX2,
+            (2, true) => PtxOp::StmatrixX2Trans,
+            (_, false) => PtxOp::StmatrixX4,
+            (_, true) => PtxOp::StmatrixX4Trans,
+        };
+        (form, self.b.list(&data.as_slice()))
+    }
+
+    /// Loads what the accesses of a side move to which `offset` gives a place, from their own one; `places`: by register the word that has its
+    /// element, and where in it.
+    pub(super) fn load_side(
         &mut self,
         ty: RegTy,
         side: &Side,
-        a: u32,
-        place: ((Reg, Operand, u32), i32, u32),
-        elem: u32,
+        p: &SidePlace,
+        offset: impl Fn(u32) -> Option<u32>,
         places: &mut [Option<(Operand, u32)>],
     ) {
-        let Form::Vector(v) = side.form else { return };
-        let addr = self.access_address(place, elem);
-        let first = sum(&side.accesses, a);
-        let bytes = 1u32 << (v + elem);
+        for a in p.leaders(side) {
+            let Some(offset) = offset(sum(&side.offsets, a)) else { continue };
+            let addr = self.access_address(p, offset);
+            let got = match side.form {
+                Form::Vector(v) => self.vector_load(v + p.elem, addr, ty),
+                form => self.matrix_load(form, 1 << p.group.len(), addr, ty),
+            };
+            let slots = side.slots.len() as u32;
+            for (m, a) in (0..).zip(p.numbers(a)) {
+                let first = sum(&side.accesses, a);
+                for k in 0..1u32 << slots {
+                    let byte = ((m << slots) + k) << p.elem;
+                    let register = (first ^ sum(&side.slots, k)) as usize;
+                    if let (Some(x), Some(&word)) = (places.get_mut(register), got.get((byte / 4) as usize)) {
+                        *x = Some((word, (byte % 4) >> p.elem));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Words of a load of `1 << bytes` bytes.
+    fn vector_load(&mut self, bytes: u32, addr: Operand, ty: RegTy) -> SmallVec<[Operand; 4]> {
         let f32 = ty == RegTy::F32;
-        let mut got: SmallVec<[Operand; 4]> = SmallVec::new();
-        match bytes {
+        match 1u32 << bytes {
             1 => {
                 let d = self.b.reg(RegTy::B32);
                 self.b.emit(PtxOp::LdSharedU8, &[d.into(), addr]);
-                got.push(d.into());
+                smallvec![d.into()]
             }
             2 => {
                 let h = self.b.reg(RegTy::B16);
                 self.b.emit(PtxOp::LdSharedB16, &[h.into(), addr]);
-                got.push(self.b.cvt_u32_u16(h).into());
+                smallvec![self.b.cvt_u32_u16(h).into()]
             }
             4 => {
                 let d = self.b.reg(ty);
                 self.b.emit(if f32 { PtxOp::LdSharedF32 } else { PtxOp::LdSharedB32 }, &[d.into(), addr]);
-                got.push(d.into());
+                smallvec![d.into()]
             }
-            _ => {
+            bytes => {
                 let regs = self.b.regs(ty, (bytes / 4) as usize);
                 let form = match (bytes, f32) {
                     (8, true) => PtxOp::LdSharedV2F32,
@@ -649,16 +690,32 @@ impl Lower<'_> {
                 };
                 let list = self.b.list(&regs);
                 self.b.emit(form, &[list, addr]);
-                got.extend(regs.iter().map(Operand::Reg));
+                regs.iter().map(Operand::Reg).collect()
             }
         }
-        for k in 0..1u32 << v {
-            let byte = k << elem;
-            let register = (first ^ sum(&side.slots, k)) as usize;
-            if let (Some(x), Some(&word)) = (places.get_mut(register), got.get((byte / 4) as usize)) {
-                *x = Some((word, (byte % 4) >> elem));
+    }
+
+    fn matrix_load(&mut self, form: Form, count: u32, addr: Operand, ty: RegTy) -> SmallVec<[Operand; 4]> {
+        let regs = self.b.regs(RegTy::B32, count as usize);
+        let op = match (count, form == Form::Transposed) {
+            (1, false) => PtxOp::LdmatrixX1,
+            (1, true) => PtxOp::LdmatrixX1Trans,
+            (2, false) => PtxOp::LdmatrixX2,
+            (2, true) => PtxOp::LdmatrixX2Trans,
+            (_, false) => PtxOp::LdmatrixX4,
+            (_, true) => PtxOp::LdmatrixX4Trans,
+        };
+        let list = self.b.list(&regs);
+        self.b.emit(op, &[list, addr]);
+        let typed = |x: Reg| -> Operand {
+            if ty != RegTy::F32 {
+                return x.into();
             }
-        }
+            let d = self.b.reg(ty);
+            self.b.mov_bits_b32_to(d, x);
+            d.into()
+        };
+        regs.iter().map(typed).collect()
     }
 
     /// Words of the registers whose elements were loaded; of registers that hold the same one was.
@@ -686,6 +743,34 @@ impl Lower<'_> {
         }
         let loaded = Words { list, packed, ty };
         self.gather(&loaded, places.len(), |r| at[r as usize]).list
+    }
+}
+
+/// Where the threads make the accesses of one side.
+pub(super) struct SidePlace {
+    base: Reg,
+    at: i32,
+    /// A thread's own bytes, and the bits that are not 0 in them.
+    own: Operand,
+    taken: u32,
+    /// log2 of the bytes of an element.
+    elem: u32,
+    /// Bits of the number of an access: of the matrices that one instruction moves.
+    group: SmallVec<[u32; 2]>,
+}
+
+impl SidePlace {
+    /// Numbers of the first accesses of all instructions.
+    fn leaders(&self, side: &Side) -> impl Iterator<Item = u32> + use<> {
+        let others = self.group.iter().fold(0, |all, bit| all | 1 << bit);
+        (0..side.count()).filter(move |a| a & others == 0)
+    }
+
+    /// Numbers of all accesses of the instruction that begins with this one.
+    fn numbers(&self, leader: u32) -> impl Iterator<Item = u32> + '_ {
+        let bits =
+            move |m: u32| self.group.iter().enumerate().fold(0, |all, (k, bit)| all | (m >> k & 1) << bit);
+        (0..1u32 << self.group.len()).map(move |m| leader | bits(m))
     }
 }
 

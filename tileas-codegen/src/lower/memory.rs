@@ -8,7 +8,7 @@ use super::{Buffer, Lower, TileVal, Val};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Layout, Op, Scalar, Space, Value, keys};
 use crate::isa::{AtomType, Mma, MmaAcc, MmaAgent, MmaOperand, MmaRequest, MmaTile};
-use crate::layout::gf2::{Columns, Span, sum};
+use crate::layout::gf2::{Columns, Span};
 use crate::layout::{LinearMap, Matrix, Side};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use crate::place::chains::rows_columns;
@@ -373,10 +373,10 @@ impl Lower<'_> {
         &mut self,
         op: Op,
         buf: &Buffer,
-        col0: u32,
-        dims: &[u32],
+        (col0, dims): (u32, &[u32]),
         layout: Layout,
         elem: Scalar,
+        store: bool,
     ) -> CodegenResult<(Side, u32)> {
         let map = self.linear(op, layout, dims)?;
         let (rows, cols) = rows_columns(dims);
@@ -401,7 +401,7 @@ impl Lower<'_> {
         let fits = rows == buf.rows && plain && matches!(elem.bits(), 8 | 16 | 32);
         let side = placed.zip(order).filter(|_| fits).and_then(|(map, order)| {
             let first = Span::of(&order).solve(col0)?;
-            Some((Side::fixed(&map, &order, bytes.trailing_zeros())?, first))
+            Some((Side::fixed(&map, &order, bytes.trailing_zeros(), first, store)?, first))
         });
         match side {
             Some(side) => Ok(side),
@@ -423,17 +423,14 @@ impl Lower<'_> {
         elem: Scalar,
         regs: Regs,
     ) -> CodegenResult<()> {
-        let (side, first) = self.fixed_side(op, buf, col0, dims, layout, elem)?;
+        let (side, first) = self.fixed_side(op, buf, (col0, dims), layout, elem, false)?;
         let map = self.linear(op, layout, dims)?;
         let (base, at) = self.slot_addr(buf, slot);
         let width = elem.bytes().trailing_zeros();
-        let place = self.side_base(base, &side, width);
+        let place = self.side_place((base, at), &side, width, u32::MAX);
         let mut places = vec![None; 1 << map.register().len()];
         let rt = super::control::element_reg(elem);
-        for a in 0..side.count() {
-            let offset = sum(&side.offsets, a) ^ first;
-            self.load_access(rt, &side, a, (place, at, offset), width, &mut places);
-        }
+        self.load_side(rt, &side, &place, |offset| Some(offset ^ first), &mut places);
         for (d, x) in regs.iter().zip(self.placed(super::tile::packing(elem), rt, &places, &map)) {
             self.b.mov_to(d, x);
         }
@@ -449,16 +446,13 @@ impl Lower<'_> {
         slot: Operand,
         col0: u32,
     ) -> CodegenResult<()> {
-        let (side, first) = self.fixed_side(op, buf, col0, self.dims(t), t.layout, t.elem)?;
+        let (side, first) = self.fixed_side(op, buf, (col0, self.dims(t)), t.layout, t.elem, true)?;
         let (base, at) = self.slot_addr(buf, slot);
         let width = t.elem.bytes().trailing_zeros();
-        let place = self.side_base(base, &side, width);
+        let place = self.side_place((base, at), &side, width, u32::MAX);
         let guard = self.copies_guard(side.copies);
         let words = self.words(t, t.elem);
-        for a in 0..side.count() {
-            let offset = sum(&side.offsets, a) ^ first;
-            self.store_access(&words, &side, a, (place, at, offset), width, guard);
-        }
+        self.store_side(&words, &side, &place, guard, |offset| Some(offset ^ first));
         Ok(())
     }
 

@@ -42,7 +42,7 @@ impl Conversion {
             _ => (*source, *result),
         };
         (ROOM..=MOST_ROOM).find_map(|room| {
-            let means = Means { width, room: Some(room), matrices: false };
+            let means = Means { width, room: Some(room), matrices: true };
             let plan = Plan::find(&source, &result, means)?;
             Some(Conversion { source, result, means, plan })
         })
