@@ -8,7 +8,7 @@
 //!    hand on are the ones they began with. So every access names the view that it goes to.
 //! 2. [`canonical`]: loops with a small constant number of iterations are written out ([`unroll`]), `dot` is the `async.dot` it wraps,
 //!    what no effect rests on is gone ([`dead`]), branches that only choose between register tiles are `select` ([`choose`]), what is the same along an axis is computed once ([`narrow`]), and products that
-//!    the target has only the other way round are turned ([`swap`]), those of f32 are three of tf32 ([`precise`]), sums in f16 are kept in f32 ([`sums`]), and those that are larger than its instructions, or than words ask for, halved ([`split`]; [`order`] puts the pieces in order), loops that carry more sums than registers hold are run in parts ([`fission`]), and those that are too small for them are left to warps ([`warp`]). What may be computed again is, at each use ([`recompute`]).
+//!    the target has only the other way round are turned ([`swap`]), those of f32 are three of tf32 ([`precise`]), sums in f16 are kept in f32 ([`sums`]), and those that are larger than its instructions, or than words ask for, halved ([`split`]; [`order`] puts the pieces in order), loops that carry more sums than registers hold are run in parts ([`fission`]), what goes from registers to memory goes in strips ([`strips`]), and those that are too small for them are left to warps ([`warp`]). What may be computed again is, at each use ([`recompute`]).
 //! 3. [`tma`]: loads of tiles that should go through the tensor memory accelerator do.
 //! 4. [`boxes`]: the box of a descriptor has the extents of the tile that is loaded through it.
 //! 5. [`shared`]: chains of different products do not share masks and the like, so that they can be different agents'.
@@ -29,6 +29,7 @@ pub mod precise;
 pub mod recompute;
 pub mod shared;
 pub mod split;
+pub mod strips;
 pub mod structure;
 pub mod sums;
 pub mod swap;
@@ -137,6 +138,9 @@ pub fn prepare(
             canonical::canonicalize(&mut draft, &mut scratch.live, isa.acc_home());
         }
         fission::part(&mut draft, isa, &mut scratch.live);
+        if options.tma && strips::cut(&mut draft, isa) {
+            dead::remove_dead(&mut draft, &mut scratch.live);
+        }
         warp::divide(&mut draft, isa);
         recompute::recompute(&mut draft);
     }

@@ -115,7 +115,7 @@ struct Halving<'a> {
 }
 
 /// The axis at the other end of an op that only rearranges, or reduces another one. `None`: it cannot be halved there.
-fn axis_through(func: &Function, op: Op, axis: u8, forward: bool) -> Option<u8> {
+pub(super) fn axis_through(func: &Function, op: Op, axis: u8, forward: bool) -> Option<u8> {
     let (source, result) = (*func.operands(op).first()?, func.result(op)?);
     let (from, to) = if forward { (source, result) } else { (result, source) };
     let (from, to) = (dims(func, from), dims(func, to));
@@ -541,7 +541,8 @@ impl Rewrite {
         if matches!(opcode, Opcode::TiledLoad | Opcode::TiledStore | Opcode::AsyncTiledTmaLoad) {
             let at = 1 + usize::from(opcode == Opcode::TiledStore) + usize::from(axis);
             if let Some(&c) = operands.get(at) {
-                halves[at] = coordinates(func, op, c);
+                let parts = coordinates(func, op, c, 2);
+                halves[at] = [parts[0], parts[1]];
                 // All coordinates are of one type.
                 let ty = func.value_type(halves[at][0]);
                 for n in at - usize::from(axis)..operands.len() {
@@ -701,7 +702,7 @@ fn half_type(func: &mut Function, v: Value, axis: u8) -> Type {
 }
 
 /// A coordinate as an integer of another type.
-fn widened(func: &mut Function, at: Op, c: Value, ty: Type) -> Value {
+pub(super) fn widened(func: &mut Function, at: Op, c: Value, ty: Type) -> Value {
     let op = func.make_op(Opcode::Exti, &[c], &[1], &[ty], func.op_loc(at));
     func.insert_before(at, op);
     func.results(op)[0]
@@ -727,8 +728,8 @@ fn is_small(func: &Function, v: Value, fuel: u32) -> bool {
     }
 }
 
-/// The coordinates of the halves of a tile: twice its own, and the next.
-fn coordinates(func: &mut Function, at: Op, c: Value) -> Halves {
+/// The coordinates of the `count` parts of a tile: so many times its own, and the next ones.
+pub(super) fn coordinates(func: &mut Function, at: Op, c: Value, count: u32) -> SmallVec<[Value; 4]> {
     let narrow = matches!(func.value_data(c).as_scalar(), Some(Scalar::I8 | Scalar::I16));
     let c = if narrow {
         let ty = func.scalar(Scalar::I32);
@@ -736,10 +737,11 @@ fn coordinates(func: &mut Function, at: Op, c: Value) -> Halves {
     } else {
         c
     };
+    let by = i64::from(count);
     if let Some(known) = func.constant_value(c) {
         // As below: what lies so far out that it does not fit stays outside.
-        let first = 2 * (known as i64).clamp(-1, i64::from(i32::MAX / 2));
-        return [constant(func, at, c, first), constant(func, at, c, first + 1)];
+        let first = by * (known as i64).clamp(-1, i64::from(i32::MAX) / by);
+        return (0..by).map(|k| constant(func, at, c, first + k)).collect();
     }
     let ty = func.value_type(c);
     let loc = func.op_loc(at);
@@ -751,6 +753,8 @@ fn coordinates(func: &mut Function, at: Op, c: Value) -> Halves {
     };
     // Tiles in front of the view are all the same: none of them may wrap around to one that is not.
     let c = if is_small(func, c, 8) { c } else { arith(func, Opcode::Maxi, c, -1) };
-    let first = arith(func, Opcode::Muli, c, 2);
-    [first, arith(func, Opcode::Addi, first, 1)]
+    let first = arith(func, Opcode::Muli, c, by);
+    let mut all: SmallVec<[Value; 4]> = SmallVec::from_slice(&[first]);
+    all.extend((1..by).map(|k| arith(func, Opcode::Addi, first, k)));
+    all
 }
