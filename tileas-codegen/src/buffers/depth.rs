@@ -9,7 +9,7 @@
 //! E0603 when one slot each does not fit. Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
 
 use super::channels::{Consumer, Pipe, PipeData};
-use super::memory::{self, MemoryMap};
+use super::memory::{self, BASE_ALIGN, MemoryMap};
 use super::needs::{Needs, is_item, runs};
 use super::share::Sharing;
 use super::sync::World;
@@ -58,6 +58,8 @@ pub struct Why {
     pub cover: u64,
     /// Real cycles per execution of the home.
     pub period: u64,
+    /// Slots of these that cover nothing: memory which no further CTA could use.
+    pub spare: u32,
     /// Memory ended the growth, or made the ring smaller.
     pub memory_full: bool,
     /// An option allows fewer slots than the needed depth (R3).
@@ -91,6 +93,9 @@ impl fmt::Display for Why {
             None => write!(f, "R3 {}: program order", self.need)?,
         }
         write!(f, "; R4 {}: {} cycles to cover, {} an iteration", self.chosen, self.cover, self.period)?;
+        if self.spare > 0 {
+            write!(f, ", {} of memory left", self.spare)?;
+        }
         for (on, what) in [
             (self.memory_full, ", memory full"),
             (self.limited, ", limited"),
@@ -342,11 +347,37 @@ pub fn choose(
             full[i] = true;
         }
     }
+    // Memory that makes room for no further CTA goes to what comes by bulk copies, the ring with fewest slots first: loads that take longer
+    // than the model says are covered then. Not at the price of tiles that wait for each other's memory.
+    let covered: SmallVec<[u32; 16]> = rings.iter().map(|r| r.depth).collect();
+    let whole = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
+        apply(func, rings, webs, pipes);
+        silent.iter().for_each(|&p| pipes[p].has_empty = true);
+        let map = memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, None).ok()?;
+        Some((isa.machine().limits.smem_bytes + BASE_ALIGN) / (map.dynamic_smem + BASE_ALIGN))
+    };
+    if let Some(ctas) = whole(&rings, webs, pipes).filter(|_| opts.pipeline_depth.is_none()) {
+        let mut ends: SmallVec<[bool; 16]> = full.clone();
+        loop {
+            let bulk = |&id: &Pipe| pipes[id].tx > 0 && pipes[id].distance == 0;
+            let grows = |r: &Ring| {
+                r.depth > 1 && !r.shrunk && r.depth < r.cap.min(opts.max_slots) && r.pipes.iter().all(bulk)
+            };
+            let pick = rings.iter().enumerate().filter(|(i, r)| !ends[*i] && grows(r));
+            let Some(i) = pick.min_by_key(|(i, r)| (r.depth, *i)).map(|x| x.0) else { break };
+            rings[i].depth += 1;
+            if whole(&rings, webs, pipes).is_none_or(|now| now < ctas) {
+                rings[i].depth -= 1;
+                ends[i] = true;
+            }
+        }
+    }
     for (i, r) in rings.iter().enumerate() {
         for &id in &r.pipes {
             let why = &mut pipes[id].why;
             (why.chosen, why.cover, why.period) = (r.depth, r.cover, r.period);
             why.memory_full = full[i] || r.shrunk;
+            why.spare = r.depth - covered[i];
             why.limited = r.need > max_depth;
             why.runs_once = r.cap == 1 && max_depth > 1;
         }

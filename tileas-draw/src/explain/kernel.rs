@@ -382,8 +382,11 @@ fn covers(w: &Why, depth: u32) -> String {
         w.cover,
         w.period,
         covered.min(w.cover),
-        slots(depth)
+        slots(depth - w.spare)
     );
+    if w.spare > 0 {
+        text += &format!("; {} more in memory that no further CTA could use", slots(w.spare));
+    }
     for (on, why) in [
         (w.memory_full, "; memory allows no more"),
         (w.limited, "; an option (`pipeline-depth`) allows no more"),
