@@ -99,9 +99,12 @@ fn is_even(func: &Function, op: Op) -> bool {
     even && func.results(op).len() == 1 && func.regions(op).is_empty() && !is_annotated(func, op)
 }
 
-/// The tiles that an op reads with the axis along which it takes strips of them; `None`: the tile is the same for all strips.
-fn reads(func: &Function, op: Op, axis: u8) -> Option<SmallVec<[(Value, Option<u8>); 4]>> {
-    let mut list = SmallVec::new();
+/// Tiles, with the axis along which strips of them are read; `None`: the tile is the same for all strips.
+type Reads = SmallVec<[(Value, Option<u8>); 4]>;
+
+/// The tiles that an op reads. `None`: a strip of its result does not follow from strips of these.
+fn reads(func: &Function, op: Op, axis: u8) -> Option<Reads> {
+    let mut list = Reads::new();
     for &v in func.operands(op).iter().filter(|&&v| func.value_data(v).is_tile()) {
         if func.value_data(v).as_scalar().is_some() {
             continue;
@@ -188,7 +191,7 @@ fn strips(func: &Function, ops: &[Op], axes: &SecondaryMap<Op, u8>) -> Option<u3
             if extent != columns {
                 return None;
             }
-            let Some(def) = func.defining_op(v) else { return None };
+            let def = func.defining_op(v)?;
             if is_leaf(func.opcode(def)) || ops.contains(&def) {
                 continue;
             }
@@ -355,9 +358,9 @@ impl Writer {
         operands[at] = self.places[op][k as usize];
         // All coordinates are of one type.
         let ty = func.value_type(operands[at]);
-        for n in begin..operands.len() {
-            if func.value_type(operands[n]) != ty {
-                operands[n] = widened(func, before, operands[n], ty);
+        for c in operands.iter_mut().skip(begin) {
+            if func.value_type(*c) != ty {
+                *c = widened(func, before, *c, ty);
             }
         }
     }
