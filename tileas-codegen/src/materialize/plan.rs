@@ -374,7 +374,7 @@ fn free(
         }
     }
     let whole = order.len() <= MOST_ITEMS && order.iter().all(|o| func.regions(o.3).is_empty());
-    let may_lag = p.depth >= SPARE_SLOTS
+    let may_lag = p.depth - p.why.spare >= SPARE_SLOTS
         && p.has_empty
         && p.named.is_none()
         && p.distance == 0
