@@ -332,8 +332,12 @@ fn a_kernel_is_explained_without_changing_it() {
     assert_eq!(k.loops[0].reached, 16);
     // The operand ring: 24 cycles of life at II 16; 956 real cycles at 256 an iteration.
     let ring = &k.channels[0];
-    assert_eq!((ring.depth, ring.need, ring.from.as_str()), (4, 2, "agent1 load"));
-    assert_eq!(ring.reason, "R3 2: 24 - 0 cycles at II 16; R4 4: 956 cycles to cover, 256 an iteration");
+    assert_eq!((ring.depth, ring.need, ring.from.as_str()), (6, 2, "agent1 load"));
+    let reason =
+        "R3 2: 24 - 0 cycles at II 16; R4 6: 956 cycles to cover, 256 an iteration, 2 of memory left";
+    assert_eq!(ring.reason, reason);
+    let spare = "hidden by 4 slots; 2 slots more in memory that no further CTA could use";
+    assert!(ring.facts.iter().any(|f| f.ends_with(spare)), "{:?}", ring.facts);
     assert!(ring.facts[0].contains("24 cycles at II 16 need 2 slots"), "{:?}", ring.facts);
     assert!(
         ring.facts.iter().any(|f| f.starts_with("with 3 slots") && f.contains("188 of 956")),
@@ -347,7 +351,11 @@ fn a_kernel_is_explained_without_changing_it() {
     let smaller = KERNEL.replace("box = [128, 64], swizzle = b128", "box = [128, 32], swizzle = b64");
     let smaller = context.parse(&smaller.replace("128x64xf16", "128x32xf16"), &settings).expect("parses");
     let (then, _) = explain_module(&mut context, &smaller, &*isa, &settings).expect("explains");
-    assert_eq!(then.kernels[0].channels[0].depth, 7);
+    assert!(
+        then.kernels[0].channels[0].reason.contains("R4 8: 828 cycles to cover"),
+        "{:?}",
+        then.kernels[0].channels[0]
+    );
     let serial = k.what_if.iter().find(|w| w.setting == "scheduler=serial").expect("tried");
     assert!(serial.effect.contains("32 cycles instead of 16"), "{serial:?}");
     let again = context.run_to(Stage::Schedule, &module, &*isa, &settings).expect("schedules");
@@ -360,7 +368,7 @@ fn a_kernel_is_explained_without_changing_it() {
     assert!(page.contains("<svg") && page.contains("Why not II 15") && !page.contains("http-equiv"));
     let json: serde_json::Value = serde_json::from_str(&e.to_json()).expect("JSON");
     assert_eq!(json["kernels"][0]["loops"][0]["region"]["verdict"], "bound");
-    assert_eq!(json["kernels"][0]["channels"][0]["depth"], 4);
+    assert_eq!(json["kernels"][0]["channels"][0]["depth"], 6);
     // In clocks the headline says what follows.
     assert_eq!(k.loops[0].real_cycles, None);
     let (e, _) = explain_module(&mut context, &module, &*isa, &Settings::default()).expect("explains");

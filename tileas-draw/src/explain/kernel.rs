@@ -300,8 +300,9 @@ impl View<'_> {
         if w.runs_once {
             return facts;
         }
-        for depth in [p.depth.checked_sub(1).filter(|&d| d > 0), p.depth.checked_add(1)].into_iter().flatten()
-        {
+        // What lies in memory that is left does not matter much: one slot less than covers the latency.
+        let fewer = (p.depth - w.spare).checked_sub(1).filter(|&d| d > 0);
+        for depth in [fewer, p.depth.checked_add(1)].into_iter().flatten() {
             facts.push(self.with_depth(id, p, depth));
         }
         facts.extend([(1, 2), (2, 1)].into_iter().filter_map(|(n, d)| self.with_tiles(p, n, d)));
@@ -334,10 +335,11 @@ impl View<'_> {
         let (cover, period) = (latency(num, den) + hold, (p.why.period.saturating_mul(num) / den).max(1));
         let want = u32::try_from(cover.div_ceil(period)).unwrap_or(u32::MAX).max(p.why.need);
         let size = if num > den { "twice" } else { "half" };
-        let change = if want == p.depth {
+        let now = p.depth - p.why.spare;
+        let change = if want == now {
             "still ".to_owned() + &slots(want)
         } else {
-            format!("{} instead of {}", slots(want), p.depth)
+            format!("{} instead of {now}", slots(want))
         };
         Some(format!(
             "with tiles {size} as large: about {cover} real cycles at {period} an iteration, so {change}"
