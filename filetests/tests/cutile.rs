@@ -11,7 +11,7 @@ use tileas_emu::Mode;
 use tileas_filetests::{cutile, external};
 
 /// Kernels that are refused, and with which code.
-const REFUSED: &[(&str, &str)] = &[("functions_f64", "E0802"), ("ordered_accesses", "E1643")];
+const REFUSED: &[(&str, &str)] = &[("ordered_accesses", "E1643")];
 
 /// Kernels that ptxas gives a stack: what is 4 bits in memory is unpacked.
 const SPILLS: &[(&str, &str)] = &[

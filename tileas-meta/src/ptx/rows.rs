@@ -171,6 +171,7 @@ pub const ROWS: &[PtxRow] = &[
     row("", "div.rn.f64", "=b64, b64, b64", "", V80, ALL, "Floating Point: div"),
     row("", "{min|max}.f64", "=b64, b64, b64", "", V80, ALL, "Floating Point: min, max"),
     row("", "{neg|abs}.f64", "=b64, b64", "", V80, ALL, "Floating Point: neg, abs"),
+    row("", "copysign.f64", "=b64, b64, b64", "", V80, ALL, "Floating Point: copysign"),
     row("", "sqrt.rn.f64", "=b64, b64", "", V80, ALL, "Floating Point: sqrt"),
     row("", "setp.{eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan}.f64", "=pred, b64, b64", "", V80, ALL, "Comparison: setp"),
     row("", "cvt.f64.{f16|bf16|f32}", "=b64, $", "", V80, ALL, "Data Movement: cvt"),
