@@ -502,7 +502,7 @@ pub const OPS: &[OpRow] = &[
         rule: Rule::Same,
         class: "Transcendental",
         doc: "Remainder of the truncated quotient, exact, with the sign of `lhs`, as `fmod` in C: NaN for an infinite `lhs` or a \
-              zero `rhs`, `lhs` for an infinite `rhs`. The code holds several 64-bit integer divisions, in f64 some 400 instructions.",
+              zero `rhs`, `lhs` for an infinite `rhs`. The code holds several 64-bit integer divisions, in f64 some 450 instructions.",
         ..BASE
     },
     OpRow {
@@ -896,7 +896,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[ReadsGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Loads the tile at tile coordinates (coordinate × extent = element); a scalar result is the one element there. Out of bounds elements read as `padding` (default 0). `mem_semantic` is `weak` (default), `relaxed` or `acquire`; all but `weak` come with a `mem_scope`, and are generated for scalars only. With `no_tma` the load is not made one through the tensor memory accelerator, so nothing is asked of the view's strides.",
+        doc: "Loads the tile at tile coordinates (coordinate × extent = element); a scalar result is the one element there. Out of bounds elements read as `padding` (default 0). `mem_semantic` is `weak` (default), `relaxed` or `acquire`; all but `weak` come with a `mem_scope`. What a tile acquires is what the writers of its elements released, for all that the CTA does behind it. With `no_tma` the load is not made one through the tensor memory accelerator, so nothing is asked of the view's strides.",
         ..BASE
     },
     OpRow {
@@ -907,17 +907,21 @@ pub const OPS: &[OpRow] = &[
         traits: &[WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalStore",
-        doc: "Stores a tile at tile coordinates; out of bounds elements are dropped. `mem_semantic` is `weak` (default), `relaxed` or `release`; all but `weak` come with a `mem_scope`, and no code is generated for them. `no_tma` as in `tiled_load`.",
+        doc: "Stores a tile at tile coordinates; out of bounds elements are dropped. `mem_semantic` is `weak` (default), `relaxed` or `release`; all but `weak` come with a `mem_scope`. Who acquires an element that was released finds all that the CTA did before. `no_tma` as in `tiled_load`.",
         ..BASE
     },
     OpRow {
         name: "gather",
         operands: &[one("view", Ty::Memory), index("coords", Ty::IntNum), keyed("mask", Ty::Num, "mask")],
-        attrs: &[may("padding", Number)],
+        attrs: &[
+            may("padding", Number),
+            may("mem_semantic", Enum(SEMANTICS)),
+            may("mem_scope", Enum(SCOPES)),
+        ],
         traits: &[ReadsGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Loads a tile of single elements. There is a coordinate, in elements, for each dimension of `view`: a scalar, or a tile of the result's rank whose extents are the result's or 1, where it repeats. Elements that are out of bounds or whose `mask` (a tile of i1, likewise) is false read as `padding` (default 0), and are not accessed. A mask stands behind a comma: `gather %v[%i, %j], mask(%m)`. Runs along the last axis whose last coordinates are known to count up by one from a multiple of their length, the others and the mask staying the same, are loaded as vectors. In place of a view there may be a pointer, with one coordinate that counts elements from it (signed) and no bounds; vectors are then as long as what is known to divide the address (`assume`).",
+        doc: "Loads a tile of single elements. There is a coordinate, in elements, for each dimension of `view`: a scalar, or a tile of the result's rank whose extents are the result's or 1, where it repeats. Elements that are out of bounds or whose `mask` (a tile of i1, likewise) is false read as `padding` (default 0), and are not accessed. A mask stands behind a comma: `gather %v[%i, %j], mask(%m)`. Runs along the last axis whose last coordinates are known to count up by one from a multiple of their length, the others and the mask staying the same, are loaded as vectors. In place of a view there may be a pointer, with one coordinate that counts elements from it (signed) and no bounds; vectors are then as long as what is known to divide the address (`assume`). `mem_semantic` and `mem_scope` as in `tiled_load`.",
         ..BASE
     },
     OpRow {
@@ -929,10 +933,11 @@ pub const OPS: &[OpRow] = &[
             keyed("mask", Ty::Num, "mask"),
         ],
         results: Arity::Many,
+        attrs: &[may("mem_semantic", Enum(SEMANTICS)), may("mem_scope", Enum(SCOPES))],
         traits: &[WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalStore",
-        doc: "Stores the elements of a tile where coordinates say, which are as in `gather`. What is out of bounds or masked is dropped. No two elements may have the same coordinates: that is a race, as between CTAs (`atomic_rmw` with `exch` stores one of them).",
+        doc: "Stores the elements of a tile where coordinates say, which are as in `gather`. What is out of bounds or masked is dropped. No two elements may have the same coordinates: that is a race, as between CTAs (`atomic_rmw` with `exch` stores one of them). `mem_semantic` and `mem_scope` as in `tiled_store`.",
         ..BASE
     },
     OpRow {
@@ -974,7 +979,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[ReadsGlobal, WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Updates elements atomically; the result is what was there before. A scalar: the element at the coordinates, once per execution and CTA. A tile: each of its elements, at coordinates as in `gather`, in no particular order; where the result is not used, without waiting for it. There is no result of tiles of fewer elements than the threads of their warps. Out of bounds, or where `mask` is false, nothing is updated and the result is 0. `mem_semantic` is `relaxed` (default), or for scalars `acquire`, `release`, `acq_rel`; `mem_scope` is `gpu` (default), `cta` or `sys`. A relaxed update orders no other access. `release` makes what the CTA stored before visible to whoever acquires the value, `acquire` what they released to the CTA: this is how the last CTA finds what all have written. f32: `addf`, `exch`; f16 and bf16: `addf`; i32, i64: all but `addf`.",
+        doc: "Updates elements atomically; the result is what was there before. A scalar: the element at the coordinates, once per execution and CTA. A tile: each of its elements, at coordinates as in `gather`, in no particular order; where the result is not used, without waiting for it. There is no result of tiles of fewer elements than the threads of their warps. Out of bounds, or where `mask` is false, nothing is updated and the result is 0. `mem_semantic` is `relaxed` (default), `acquire`, `release` or `acq_rel`; `mem_scope` is `gpu` (default), `cta` or `sys`. A relaxed update orders no other access. `release` makes what the CTA stored before visible to whoever acquires the value, `acquire` what they released to the CTA: this is how the last CTA finds what all have written. f32: `addf`, `exch`; f16 and bf16: `addf`; i32, i64: all but `addf`.",
         ..BASE
     },
     OpRow {

@@ -4,9 +4,9 @@
 //! brought in by 50 bits at a time. What a step leaves is v·2^n - q·(v of y) for an integer q near the quotient: a multiple of 2^-52 below
 //! 2, so one fused operation computes it exactly. It may be negative, and is made positive at the end.
 
-use super::{Doubles, nearest, power_of_two, scaled};
+use super::{DROUND, Doubles, power_of_two, scaled};
 
-/// Bits that a step brings in: the quotient is below 2^51, and with the errors of two roundings off by 3/4 at most.
+/// Bits that a step brings in: the quotient is below 2^51, and with the error of the reciprocal off by 3/4 at most.
 const STEP: u32 = 50;
 /// From the least subnormal number to the largest one.
 const RANGE: u32 = 1074 + 1023;
@@ -32,15 +32,15 @@ pub(in super::super::super) fn remainder<M: Doubles>(m: &mut M, x: M::D, y: M::D
     let (size, by) = (m.dabs(x), m.dabs(y));
     let ((mut rest, ex), (divisor, ey)) = (parts(m, size), parts(m, by));
     let (one, zero, step) = (m.dfloat(1.0), m.int(0), m.int(STEP));
-    let (inverse, negative) = (m.ddiv(one, divisor), m.dneg(divisor));
+    let (inverse, negative, round) = (m.ddiv(one, divisor), m.dneg(divisor), m.dfloat(DROUND));
     let left = m.sub_int(ex, ey);
     let mut left = m.max_int(left, zero);
     for _ in 0..RANGE.div_ceil(STEP) {
         let now = m.min_int(left, step);
         let factor = power_of_two(m, now);
         rest = m.dmul(rest, factor);
-        let quotient = m.dmul(rest, inverse);
-        let (quotient, _) = nearest(m, quotient);
+        let quotient = m.dfma(rest, inverse, round);
+        let quotient = m.dsub(quotient, round);
         rest = m.dfma(quotient, negative, rest);
         left = m.sub_int(left, now);
     }
