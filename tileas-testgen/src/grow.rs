@@ -1232,6 +1232,13 @@ impl Gen<'_, '_> {
             return true;
         }
         num.det = false;
+        // Few tiles are of f64 by themselves.
+        let (x, ty) = if ty.elem() == Elem::F32 && self.chance(15) {
+            let wide = Ty::Tile(self.tile(x).0, Elem::F64);
+            (self.emit("ftof {}", &[Use::Val(x)], wide.clone(), num), wide)
+        } else {
+            (x, ty)
+        };
         // Where a function is steep, errors of its operand would grow.
         let (op, x, mag) = match self.below(12) {
             5 => (self.one(&["sin", "cos"]), self.clamp(x, 1), 1.0),
