@@ -10,9 +10,6 @@ use std::sync::OnceLock;
 use tileas_emu::Mode;
 use tileas_filetests::{cutile, external};
 
-/// Kernels that are refused, and with which code.
-const REFUSED: &[(&str, &str)] = &[("functions_f64", "E0802"), ("ordered_accesses", "E1643")];
-
 /// Kernels that ptxas gives a stack: what is 4 bits in memory is unpacked.
 const SPILLS: &[(&str, &str)] = &[
     ("gemm_mx_f4", "sm_90a"),
@@ -39,22 +36,14 @@ fn exported() -> &'static Result<PathBuf, String> {
 
 fn check(name: &str, target: &str) -> Result<(), Failed> {
     let folder = exported().as_ref().map_err(|e| format!("the export fails: {e}"))?;
-    let want = REFUSED.iter().find(|r| r.0 == name).map(|r| r.1);
     let modes = [Mode::Latest(1), Mode::Random(2)];
-    match (cutile::run(folder, name, target, &modes), want) {
-        (Err(e), Some(code)) if format!("{e:#}").contains(code) => Ok(()),
-        (Err(e), None) => Err(format!("{e:#}").into()),
-        (Err(e), Some(code)) => Err(format!("expected {code}, but got {e:#}").into()),
-        (Ok(_), Some(code)) => Err(format!("expected {code}, but it runs").into()),
-        (Ok(ran), None) => {
-            let said = ran.assembled.as_str();
-            let serialised = said.contains("(C75");
-            if serialised || !said.is_empty() && external::spills(said) && !SPILLS.contains(&(name, target)) {
-                return Err(format!("the assembler says\n{said}").into());
-            }
-            Ok(())
-        }
+    let ran = cutile::run(folder, name, target, &modes).map_err(|e| format!("{e:#}"))?;
+    let said = ran.assembled.as_str();
+    let serialised = said.contains("(C75");
+    if serialised || !said.is_empty() && external::spills(said) && !SPILLS.contains(&(name, target)) {
+        return Err(format!("the assembler says\n{said}").into());
     }
+    Ok(())
 }
 
 /// Names of all kernels: the functions behind `@case`.

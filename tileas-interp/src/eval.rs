@@ -731,9 +731,11 @@ impl Element<'_> {
 
     /// |x|^n with the sign that n gives it.
     fn integer_power(&self, x: f64, n: i64) -> f64 {
-        // A power of |x| is the same for n and the f64 next to it, if that is not exact: 0, 1 or infinite, or an f32 near 1 to more
-        // than 2^53.
-        let size = if n == 0 { 1.0 } else { x.abs().powf(n as f64) };
+        let whole = n as f64;
+        let size = if n == 0 { 1.0 } else { x.abs().powf(whole) };
+        // What the f64 next to n lacks of it shows where x is an f64 near 1.
+        let rest = n.wrapping_sub(whole as i64) as f64;
+        let size = if size.is_normal() && rest != 0.0 { size * x.abs().powf(rest) } else { size };
         if n & 1 == 1 && x.is_sign_negative() { -size } else { size }
     }
 

@@ -502,7 +502,7 @@ pub const OPS: &[OpRow] = &[
         rule: Rule::Same,
         class: "Transcendental",
         doc: "Remainder of the truncated quotient, exact, with the sign of `lhs`, as `fmod` in C: NaN for an infinite `lhs` or a \
-              zero `rhs`, `lhs` for an infinite `rhs`. The code holds several 64-bit integer divisions.",
+              zero `rhs`, `lhs` for an infinite `rhs`. The code holds several 64-bit integer divisions, in f64 some 450 instructions.",
         ..BASE
     },
     OpRow {
@@ -559,16 +559,26 @@ pub const OPS: &[OpRow] = &[
             "exp",
             Ty::FloatNum,
             "Transcendental",
-            "e^x as 2^(x·log2 e): product rounded to nearest, then `ex2.approx` (2 ulp). `rounding`: `full` is the default; `approx` takes \
-             `ex2.approx.ftz`, which makes zeros of subnormal results.",
+            "e^x as 2^(x·log2 e): product rounded to nearest, then `ex2.approx` (2 ulp); 2 ulp in f64. `rounding`: `full` is the default; `approx` (not f64) \
+             takes `ex2.approx.ftz`, which makes zeros of subnormal results.",
         )
     },
     OpRow {
         attrs: &[FTZ],
-        ..unary("exp2", Ty::FloatNum, "Transcendental", "2^x by `ex2.approx` (2 ulp); `ftz` as in `addf`.")
+        ..unary(
+            "exp2",
+            Ty::FloatNum,
+            "Transcendental",
+            "2^x by `ex2.approx` (2 ulp); 2 ulp in f64; `ftz` as in `addf`.",
+        )
     },
-    unary("log", Ty::FloatNum, "Transcendental", "Natural logarithm as `lg2.approx` times ln 2."),
-    unary("log2", Ty::FloatNum, "Transcendental", "Binary logarithm by `lg2.approx`."),
+    unary(
+        "log",
+        Ty::FloatNum,
+        "Transcendental",
+        "Natural logarithm as `lg2.approx` times ln 2; 2 ulp in f64.",
+    ),
+    unary("log2", Ty::FloatNum, "Transcendental", "Binary logarithm by `lg2.approx`; 2 ulp in f64."),
     OpRow {
         attrs: &[may("rounding", Enum(DIRECTED_OR_APPROX)), FTZ],
         ..unary(
@@ -584,7 +594,7 @@ pub const OPS: &[OpRow] = &[
             "rsqrt",
             Ty::FloatNum,
             "Transcendental",
-            "Reciprocal square root by `rsqrt.approx`; `ftz` as in `addf`.",
+            "Reciprocal square root by `rsqrt.approx`; 2 ulp in f64; `ftz` as in `addf`.",
         )
     },
     OpRow {
@@ -593,7 +603,7 @@ pub const OPS: &[OpRow] = &[
             "sin",
             Ty::FloatNum,
             "Transcendental",
-            "Sine of an angle in radians: 2 ulp in f32 for every finite operand, however large; NaN for infinities. `approx`: `sin.approx`, \
+            "Sine of an angle in radians: 2 ulp in f32 and f64 for every finite operand, however large; NaN for infinities. `approx`: `sin.approx`, \
              absolute error 2^-20.5 between -2π and 2π, 2^-14.7 up to 100π, nothing promised beyond.",
         )
     },
@@ -603,7 +613,7 @@ pub const OPS: &[OpRow] = &[
             "cos",
             Ty::FloatNum,
             "Transcendental",
-            "Cosine of an angle in radians: 2 ulp in f32 for every finite operand, however large; NaN for infinities. `approx`: `cos.approx`, \
+            "Cosine of an angle in radians: 2 ulp in f32 and f64 for every finite operand, however large; NaN for infinities. `approx`: `cos.approx`, \
              with the errors of `sin`.",
         )
     },
@@ -613,7 +623,7 @@ pub const OPS: &[OpRow] = &[
             "tan",
             Ty::FloatNum,
             "Transcendental",
-            "Tangent of an angle in radians: 4 ulp in f32 for every finite operand, however large; NaN for infinities. `approx`: the quotient \
+            "Tangent of an angle in radians: 4 ulp in f32 and f64 for every finite operand, however large; NaN for infinities. `approx`: the quotient \
              of `sin.approx` and `cos.approx` by `div.approx`.",
         )
     },
@@ -623,7 +633,7 @@ pub const OPS: &[OpRow] = &[
             "sinh",
             Ty::FloatNum,
             "Transcendental",
-            "Hyperbolic sine: 2 ulp in f32. `approx`: (2^t - 2^-t) / 2 with t = x·log2 e by `ex2.approx`; the absolute error near 0 is 2^-22.",
+            "Hyperbolic sine: 2 ulp in f32 and f64. `approx`: (2^t - 2^-t) / 2 with t = x·log2 e by `ex2.approx`; the absolute error near 0 is 2^-22.",
         )
     },
     OpRow {
@@ -632,7 +642,7 @@ pub const OPS: &[OpRow] = &[
             "cosh",
             Ty::FloatNum,
             "Transcendental",
-            "Hyperbolic cosine: 2 ulp in f32. `approx`: (2^t + 2^-t) / 2 with t = x·log2 e by `ex2.approx`.",
+            "Hyperbolic cosine: 2 ulp in f32 and f64. `approx`: (2^t + 2^-t) / 2 with t = x·log2 e by `ex2.approx`.",
         )
     },
     OpRow {
@@ -641,7 +651,7 @@ pub const OPS: &[OpRow] = &[
             "tanh",
             Ty::FloatNum,
             "Transcendental",
-            "Hyperbolic tangent. `rounding`: `full`, the default, is good to 2 ulp in f32; `approx` is `tanh.approx`, relative error 2^-11.",
+            "Hyperbolic tangent. `rounding`: `full`, the default, is good to 2 ulp in f32 and f64; `approx` is `tanh.approx`, relative error 2^-11.",
         )
     },
     OpRow {
@@ -650,7 +660,7 @@ pub const OPS: &[OpRow] = &[
             "pow",
             Ty::FloatNum,
             "Transcendental",
-            "`lhs` to the power of `rhs`: 2 ulp in f32; zeros, infinities, NaN and negative bases as `pow` in C \
+            "`lhs` to the power of `rhs`: 2 ulp in f32 and f64; zeros, infinities, NaN and negative bases as `pow` in C \
              (`pow(x, 0)` and `pow(1, y)` are 1; a negative base needs an integer exponent). `approx`: 2^(y·log2 x) by `lg2.approx` and \
              `ex2.approx`: NaN for negative bases, and relative errors that grow with |y·log2 x|.",
         )
@@ -662,7 +672,7 @@ pub const OPS: &[OpRow] = &[
         traits: EW,
         rule: Rule::First,
         class: "Transcendental",
-        doc: "`base` to the power of a signed integer: 2 ulp in f32; `powi(x, 0)` is 1 for every x, NaN included. `approx`: as `pow`, \
+        doc: "`base` to the power of a signed integer: 2 ulp in f32 and f64; `powi(x, 0)` is 1 for every x, NaN included. `approx`: as `pow`, \
               but of |base|, with the sign that the exponent's parity gives. Not for exponents of type i1.",
         ..BASE
     },
@@ -670,13 +680,13 @@ pub const OPS: &[OpRow] = &[
         "atan2",
         Ty::FloatNum,
         "Transcendental",
-        "Angle of the point (x = `rhs`, y = `lhs`) in -π to π: 2 ulp in f32; zeros, infinities and NaN as `atan2` in C.",
+        "Angle of the point (x = `rhs`, y = `lhs`) in -π to π: 2 ulp in f32 and f64; zeros, infinities and NaN as `atan2` in C.",
     ),
     unary(
         "erf",
         Ty::FloatNum,
         "Transcendental",
-        "Error function 2/√π ∫ e^(-t²) dt from 0 to x: 2 ulp in f32.",
+        "Error function 2/√π ∫ e^(-t²) dt from 0 to x: 2 ulp in f32 and f64.",
     ),
     OpRow {
         name: "cmpf",
@@ -886,7 +896,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[ReadsGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Loads the tile at tile coordinates (coordinate × extent = element); a scalar result is the one element there. Out of bounds elements read as `padding` (default 0). `mem_semantic` is `weak` (default), `relaxed` or `acquire`; all but `weak` come with a `mem_scope`, and are generated for scalars only. With `no_tma` the load is not made one through the tensor memory accelerator, so nothing is asked of the view's strides.",
+        doc: "Loads the tile at tile coordinates (coordinate × extent = element); a scalar result is the one element there. Out of bounds elements read as `padding` (default 0). `mem_semantic` is `weak` (default), `relaxed` or `acquire`; all but `weak` come with a `mem_scope`. What a tile acquires is what the writers of its elements released, for all that the CTA does behind it. With `no_tma` the load is not made one through the tensor memory accelerator, so nothing is asked of the view's strides.",
         ..BASE
     },
     OpRow {
@@ -897,17 +907,21 @@ pub const OPS: &[OpRow] = &[
         traits: &[WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalStore",
-        doc: "Stores a tile at tile coordinates; out of bounds elements are dropped. `mem_semantic` is `weak` (default), `relaxed` or `release`; all but `weak` come with a `mem_scope`, and no code is generated for them. `no_tma` as in `tiled_load`.",
+        doc: "Stores a tile at tile coordinates; out of bounds elements are dropped. `mem_semantic` is `weak` (default), `relaxed` or `release`; all but `weak` come with a `mem_scope`. Who acquires an element that was released finds all that the CTA did before. `no_tma` as in `tiled_load`.",
         ..BASE
     },
     OpRow {
         name: "gather",
         operands: &[one("view", Ty::Memory), index("coords", Ty::IntNum), keyed("mask", Ty::Num, "mask")],
-        attrs: &[may("padding", Number)],
+        attrs: &[
+            may("padding", Number),
+            may("mem_semantic", Enum(SEMANTICS)),
+            may("mem_scope", Enum(SCOPES)),
+        ],
         traits: &[ReadsGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Loads a tile of single elements. There is a coordinate, in elements, for each dimension of `view`: a scalar, or a tile of the result's rank whose extents are the result's or 1, where it repeats. Elements that are out of bounds or whose `mask` (a tile of i1, likewise) is false read as `padding` (default 0), and are not accessed. A mask stands behind a comma: `gather %v[%i, %j], mask(%m)`. Runs along the last axis whose last coordinates are known to count up by one from a multiple of their length, the others and the mask staying the same, are loaded as vectors. In place of a view there may be a pointer, with one coordinate that counts elements from it (signed) and no bounds; vectors are then as long as what is known to divide the address (`assume`).",
+        doc: "Loads a tile of single elements. There is a coordinate, in elements, for each dimension of `view`: a scalar, or a tile of the result's rank whose extents are the result's or 1, where it repeats. Elements that are out of bounds or whose `mask` (a tile of i1, likewise) is false read as `padding` (default 0), and are not accessed. A mask stands behind a comma: `gather %v[%i, %j], mask(%m)`. Runs along the last axis whose last coordinates are known to count up by one from a multiple of their length, the others and the mask staying the same, are loaded as vectors. In place of a view there may be a pointer, with one coordinate that counts elements from it (signed) and no bounds; vectors are then as long as what is known to divide the address (`assume`). `mem_semantic` and `mem_scope` as in `tiled_load`.",
         ..BASE
     },
     OpRow {
@@ -919,10 +933,11 @@ pub const OPS: &[OpRow] = &[
             keyed("mask", Ty::Num, "mask"),
         ],
         results: Arity::Many,
+        attrs: &[may("mem_semantic", Enum(SEMANTICS)), may("mem_scope", Enum(SCOPES))],
         traits: &[WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalStore",
-        doc: "Stores the elements of a tile where coordinates say, which are as in `gather`. What is out of bounds or masked is dropped. No two elements may have the same coordinates: that is a race, as between CTAs (`atomic_rmw` with `exch` stores one of them).",
+        doc: "Stores the elements of a tile where coordinates say, which are as in `gather`. What is out of bounds or masked is dropped. No two elements may have the same coordinates: that is a race, as between CTAs (`atomic_rmw` with `exch` stores one of them). `mem_semantic` and `mem_scope` as in `tiled_store`.",
         ..BASE
     },
     OpRow {
@@ -964,7 +979,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[ReadsGlobal, WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Updates elements atomically; the result is what was there before. A scalar: the element at the coordinates, once per execution and CTA. A tile: each of its elements, at coordinates as in `gather`, in no particular order; where the result is not used, without waiting for it. There is no result of tiles of fewer elements than the threads of their warps. Out of bounds, or where `mask` is false, nothing is updated and the result is 0. `mem_semantic` is `relaxed` (default), or for scalars `acquire`, `release`, `acq_rel`; `mem_scope` is `gpu` (default), `cta` or `sys`. A relaxed update orders no other access. `release` makes what the CTA stored before visible to whoever acquires the value, `acquire` what they released to the CTA: this is how the last CTA finds what all have written. f32: `addf`, `exch`; f16 and bf16: `addf`; i32, i64: all but `addf`.",
+        doc: "Updates elements atomically; the result is what was there before. A scalar: the element at the coordinates, once per execution and CTA. A tile: each of its elements, at coordinates as in `gather`, in no particular order; where the result is not used, without waiting for it. There is no result of tiles of fewer elements than the threads of their warps. Out of bounds, or where `mask` is false, nothing is updated and the result is 0. `mem_semantic` is `relaxed` (default), `acquire`, `release` or `acq_rel`; `mem_scope` is `gpu` (default), `cta` or `sys`. A relaxed update orders no other access. `release` makes what the CTA stored before visible to whoever acquires the value, `acquire` what they released to the CTA: this is how the last CTA finds what all have written. f32: `addf`, `exch`; f16 and bf16: `addf`; i32, i64: all but `addf`.",
         ..BASE
     },
     OpRow {

@@ -499,10 +499,10 @@ operations! {
     59 Itof "itof" 1 ONE, Itof .attrs(&[SIGNEDNESS, ROUNDING]) .args(SOURCE) .lowered("`itof`");
     60 JoinTokens "join_tokens" 1 Results::Counted, Tokens .counted(&[(Seg::Tokens, Many)]) .lowered("program order; `may_alias`");
     61 LoadPtrTko "load_ptr_tko" 1 Results::Fixed(2), LoadPtr .flags(1, &[]) .attrs(&[SEM, opt(0, SCOPE), opt(1, HINTS)])
-        .args(&[(Seg::Source, One), (Seg::Mask, Opt(2)), (Seg::Padding, Opt(3)), (Seg::Token, Opt(4))]) .lowered("`gather`, weak");
+        .args(&[(Seg::Source, One), (Seg::Mask, Opt(2)), (Seg::Padding, Opt(3)), (Seg::Token, Opt(4))]) .lowered("`gather`");
     62 LoadViewTko "load_view_tko" 1 Results::Counted, LoadView .flags(1, &[])
         .attrs(&[SEM, opt(0, SCOPE), opt(1, HINTS), since(4, 0, INBOUNDS)])
-        .args(&[(Seg::View, One), (Seg::Index, Many), (Seg::Token, Opt(2))]) .lowered("`tiled_load` or `gather`, weak");
+        .args(&[(Seg::View, One), (Seg::Index, Many), (Seg::Token, Opt(2))]) .lowered("`tiled_load` or `gather`");
     63 Log "log" 1 ONE, Float .args(SOURCE) .lowered("`log`");
     64 Log2 "log2" 1 ONE, Float .args(SOURCE) .lowered("`log2`");
     65 Loop "loop" 1 Results::Counted, Loop .counted(&[(Seg::Init, Many)]) .regions(1) .lowered("`loop`");
@@ -530,7 +530,7 @@ operations! {
     85 PrintTko "print_tko" 1 Results::CountedSince(2), Print .flags(2, &[]) .attrs(&[attr(Key::Text, AttrKind::Str)])
         .args(&[(Seg::Args, Many), (Seg::Token, Opt(0))]) .lowered("`print`, one for each tile");
     86 PtrToInt "ptr_to_int" 1 ONE, PtrToInt .args(SOURCE);
-    87 PtrToPtr "ptr_to_ptr" 1 ONE, PtrToPtr .args(SOURCE);
+    87 PtrToPtr "ptr_to_ptr" 1 ONE, PtrToPtr .args(SOURCE) .lowered("`may_alias` of `int_to_ptr`");
     88 Reduce "reduce" 1 Results::Counted, Reduce .attrs(&[DIM, IDENTITIES]) .counted(&[(Seg::Tiles, Many)]) .regions(1) .lowered("`reduce`, `combine`");
     89 Remf "remf" 1 ONE, Float .args(BINARY) .lowered("`remf`");
     90 Remi "remi" 1 ONE, Int .attrs(&[SIGNEDNESS]) .args(BINARY) .lowered("`remi`");
@@ -546,10 +546,10 @@ operations! {
     99 Sinh "sinh" 1 ONE, Float .args(SOURCE) .lowered("`sinh`");
     100 Sqrt "sqrt" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(SOURCE) .lowered("`sqrt`");
     101 StorePtrTko "store_ptr_tko" 1 ONE, StorePtr .flags(1, &[]) .attrs(&[SEM, opt(0, SCOPE), opt(1, HINTS)])
-        .args(&[(Seg::Destination, One), (Seg::Value, One), (Seg::Mask, Opt(2)), (Seg::Token, Opt(3))]) .lowered("`scatter`, weak");
+        .args(&[(Seg::Destination, One), (Seg::Value, One), (Seg::Mask, Opt(2)), (Seg::Token, Opt(3))]) .lowered("`scatter`");
     102 StoreViewTko "store_view_tko" 1 Results::Counted, StoreView .flags(1, &[])
         .attrs(&[SEM, opt(0, SCOPE), opt(1, HINTS), since(4, 0, INBOUNDS)])
-        .args(&[(Seg::Tile, One), (Seg::View, One), (Seg::Index, Many), (Seg::Token, Opt(2))]) .lowered("`tiled_store` or `scatter`, weak");
+        .args(&[(Seg::Tile, One), (Seg::View, One), (Seg::Index, Many), (Seg::Token, Opt(2))]) .lowered("`tiled_store` or `scatter`");
     103 Subf "subf" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(BINARY) .lowered("`subf`");
     104 Subi "subi" 1 ONE, Int .attrs(&[OVERFLOW]) .args(BINARY) .lowered("`subi`");
     105 Tan "tan" 1 ONE, Float .args(SOURCE) .lowered("`tan`");

@@ -1220,7 +1220,7 @@ impl Gen<'_, '_> {
             return false;
         };
         let (ty, mut num) = (self.ty(x), self.num(x));
-        if self.k.exact || ty.elem() != Elem::F32 {
+        if self.k.exact || !matches!(ty.elem(), Elem::F32 | Elem::F64) {
             let whole = Num { mag: num.mag + 1.0, lsb: 0, det: true };
             if num.det && self.allowed(ty.elem(), whole) && self.chance(30) {
                 let op = self.one(&["floor", "ceil"]);
@@ -1232,12 +1232,20 @@ impl Gen<'_, '_> {
             return true;
         }
         num.det = false;
+        // Few tiles are of f64 by themselves.
+        let (x, ty) = if ty.elem() == Elem::F32 && self.chance(15) {
+            let wide = Ty::Tile(self.tile(x).0, Elem::F64);
+            (self.emit("ftof {}", &[Use::Val(x)], wide.clone(), num), wide)
+        } else {
+            (x, ty)
+        };
         // Where a function is steep, errors of its operand would grow.
         let (op, x, mag) = match self.below(12) {
             5 => (self.one(&["sin", "cos"]), self.clamp(x, 1), 1.0),
             6 => ("tan", self.clamp(x, 1), 2.0),
             7 => (self.one(&["sinh", "cosh"]), self.clamp(x, 4), 28.0),
-            8 => (self.one(&["erf", "tanh <{rounding = approx}>"]), x, 1.0),
+            8 if ty.elem() == Elem::F32 => (self.one(&["erf", "tanh <{rounding = approx}>"]), x, 1.0),
+            8 => ("erf", x, 1.0),
             9 => ("powi", x, 0.0),
             10 => ("pow", x, 0.0),
             11 => ("atan2", x, 4.0),

@@ -66,10 +66,28 @@ fn files_become_kernels_with_the_same_names_and_parameters() {
 fn what_is_not_supported_has_a_code() {
     let line = |start: &str| lines(GOOD).find(|l| l.starts_with(start)).unwrap_or_else(|| panic!("{start}"));
     assert_eq!(refused(line("alloca"))[0].code, Code::E1641);
+    assert_eq!(refused(line("int_to_ptr"))[0].code, Code::E1643);
+    assert_eq!(lowered(line("gdc_launch")).expect("lowered").warnings[0].code, Code::W1641);
+}
+
+#[test]
+fn accesses_keep_their_order() {
+    let text = |line: &str| print_module(&lowered(line).unwrap_or_else(|e| panic!("{line}: {e}")).module);
     let acquire =
         "load_ptr_tko memory_semantics=acquire memory_scope=device | source:8xptr<f32> | 8xf32,token";
-    assert_eq!(refused(acquire)[0].code, Code::E1643);
-    assert_eq!(lowered(line("gdc_launch")).expect("lowered").warnings[0].code, Code::W1641);
+    assert!(text(acquire).contains("mem_semantic = acquire, mem_scope = gpu"), "{}", text(acquire));
+    let release = "store_ptr_tko memory_semantics=release memory_scope=tl_blk | destination:8xptr<f32> value:8xf32 | token";
+    assert!(text(release).contains("mem_semantic = release, mem_scope = cta"), "{}", text(release));
+}
+
+/// The pointer of another type is taken to lead to the same.
+#[test]
+fn pointers_change_their_type() {
+    let text = print_module(
+        &lowered("ptr_to_ptr | source:ptr<f32> | ptr<f16>").unwrap_or_else(|e| panic!("{e}")).module,
+    );
+    let order = ["ptr_to_int", "int_to_ptr", "may_alias"].map(|op| text.find(op));
+    assert!(order.is_sorted() && order[0].is_some(), "{text}");
 }
 
 #[test]

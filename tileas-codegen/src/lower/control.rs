@@ -101,7 +101,9 @@ impl Lower<'_> {
             }
             O::Copy if self.is_scalar_copy(op) => self.copy_scalar(op),
             O::Copy => self.copy(op),
-            o if o.is_sparse() && (self.is_tile_op(op) || o == O::Scatter) => self.sparse(op),
+            o if o.is_sparse() && (self.is_tile_op(op) || o == O::Scatter) => {
+                self.in_order(op, |this| this.sparse(op))
+            }
             O::Unsplat => self.unsplat(op),
             O::Print => self.print(op),
             O::Assert => self.assert(op),
@@ -111,8 +113,8 @@ impl Lower<'_> {
             O::AtomicRmw | O::AtomicCas => self.atomic(op),
             O::Gather => self.load_element(op),
             O::TiledLoad if !self.is_tile_op(op) => self.load_element(op),
-            O::TiledLoad => self.weak_only(op).and_then(|()| self.tiled_load(op)),
-            O::TiledStore => self.weak_only(op).and_then(|()| self.tiled_store(op)),
+            O::TiledLoad => self.in_order(op, |this| this.tiled_load(op)),
+            O::TiledStore => self.in_order(op, |this| this.tiled_store(op)),
             _ if self.is_tile_op(op) => self.tile_op(op),
             _ => self.scalar_op(op),
         }

@@ -32,6 +32,45 @@ fn forms(s: Scalar) -> Option<Forms> {
     Some(Forms { load, store, ty })
 }
 
+/// How far the order of an access goes.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Scope {
+    /// The CTA.
+    Cta,
+    /// Its cluster.
+    Cluster,
+    /// The device.
+    Gpu,
+    /// All devices, and the host.
+    Sys,
+}
+
+impl Scope {
+    fn name(self) -> &'static str {
+        match self {
+            Scope::Cta => "cta",
+            Scope::Cluster => "cluster",
+            Scope::Gpu => "gpu",
+            Scope::Sys => "sys",
+        }
+    }
+
+    fn fence(self) -> PtxOp {
+        match self {
+            Scope::Cta => PtxOp::FenceAcqRelCta,
+            Scope::Cluster => PtxOp::FenceAcqRelCluster,
+            Scope::Gpu => PtxOp::FenceAcqRelGpu,
+            Scope::Sys => PtxOp::FenceAcqRelSys,
+        }
+    }
+}
+
+/// The form that orders an access as asked for: `ld.relaxed.gpu.global.b32` for `ld.global.b32`.
+fn ordered_form(weak: PtxOp, semantic: &str, scope: Scope) -> PtxOp {
+    let name = weak.form().name.replacen("_global", &format!("_{semantic}_{}_global", scope.name()), 1);
+    PtxOp::from_name(&name).expect("an ordered form of each plain access")
+}
+
 impl Lower<'_> {
     fn preset(&mut self, dst: Reg, ty: RegTy, elem: Scalar, value: f64) {
         let v = match (ty, elem) {
@@ -120,47 +159,55 @@ impl Lower<'_> {
         if let Some(p) = guard {
             self.b.on(p);
         }
-        let load = match self.ordered(op, elem)? {
-            Some(load) => load,
-            None => form.load[0],
-        };
+        let load = self.ordered(op, form.load[0]);
         self.b.emit(load, &[r.into(), addr]);
         let x = self.loaded(elem, r);
         self.vals[result] = Val::Scalar(x);
         Ok(())
     }
 
-    /// The form of a load that is not weak.
-    fn ordered(&self, op: Op, elem: Scalar) -> CodegenResult<Option<PtxOp>> {
-        use PtxOp as P;
-        let sem = self.f.attr_name(op, keys::MEM_SEMANTIC).unwrap_or("weak");
-        if sem == "weak" {
-            return Ok(None);
-        }
-        let scope = self.f.attr_name(op, keys::MEM_SCOPE).unwrap_or("sys");
-        let pair = match (sem, scope) {
-            ("relaxed", "cta") => [P::LdRelaxedCtaGlobalB32, P::LdRelaxedCtaGlobalB64],
-            ("relaxed", "cluster") => [P::LdRelaxedClusterGlobalB32, P::LdRelaxedClusterGlobalB64],
-            ("relaxed", "gpu") => [P::LdRelaxedGpuGlobalB32, P::LdRelaxedGpuGlobalB64],
-            ("relaxed", _) => [P::LdRelaxedSysGlobalB32, P::LdRelaxedSysGlobalB64],
-            (_, "cta") => [P::LdAcquireCtaGlobalB32, P::LdAcquireCtaGlobalB64],
-            (_, "cluster") => [P::LdAcquireClusterGlobalB32, P::LdAcquireClusterGlobalB64],
-            (_, "gpu") => [P::LdAcquireGpuGlobalB32, P::LdAcquireGpuGlobalB64],
-            _ => [P::LdAcquireSysGlobalB32, P::LdAcquireSysGlobalB64],
-        };
-        match elem {
-            Scalar::I32 | Scalar::Index => Ok(Some(pair[0])),
-            Scalar::I64 => Ok(Some(pair[1])),
-            _ => self.unsupported(op, format!("is {sem} only for i32, i64 and index, not {}", elem.name())),
+    /// The form of a scalar's load.
+    fn ordered(&self, op: Op, weak: PtxOp) -> PtxOp {
+        match self.f.attr_name(op, keys::MEM_SEMANTIC).unwrap_or("weak") {
+            "weak" => weak,
+            semantic => ordered_form(weak, semantic, self.scope_of(op)),
         }
     }
 
-    /// Refuses a tile access that is not weak: it is made of many accesses, some of which engines make.
-    pub(super) fn weak_only(&self, op: Op) -> CodegenResult<()> {
-        match self.f.attr_name(op, keys::MEM_SEMANTIC).unwrap_or("weak") {
-            "weak" => Ok(()),
-            sem => self.unsupported(op, format!("of a tile is weak, not {sem}")),
+    /// How far an order goes.
+    fn scope_of(&self, op: Op) -> Scope {
+        match self.f.attr_name(op, keys::MEM_SCOPE) {
+            Some("cta") => Scope::Cta,
+            Some("cluster") => Scope::Cluster,
+            Some("sys") => Scope::Sys,
+            _ => Scope::Gpu,
         }
+    }
+
+    /// Makes a tile's access in the order that its op asks for. It is that of many threads: each fences what it does itself, and
+    /// tokens order it with what other threads of the CTA do before and behind it. The accesses between are relaxed, since fences order no weak ones.
+    pub(super) fn in_order(
+        &mut self,
+        op: Op,
+        access: impl FnOnce(&mut Self) -> CodegenResult<()>,
+    ) -> CodegenResult<()> {
+        let semantic = self.f.attr_name(op, keys::MEM_SEMANTIC).unwrap_or("weak");
+        let scope = self.scope_of(op);
+        if matches!(semantic, "release" | "acq_rel") {
+            self.b.emit(scope.fence(), &[]);
+        }
+        self.relaxed = (semantic != "weak").then_some(scope);
+        let done = access(self);
+        self.relaxed = None;
+        if matches!(semantic, "acquire" | "acq_rel") {
+            self.b.emit(scope.fence(), &[]);
+        }
+        done
+    }
+
+    /// The form of an access to global memory, relaxed where the op asks for an order.
+    pub(super) fn plain_or_relaxed(&self, weak: PtxOp) -> PtxOp {
+        self.relaxed.map_or(weak, |scope| ordered_form(weak, "relaxed", scope))
     }
 
     /// An atomic update by the agent's one lane.
@@ -266,5 +313,40 @@ impl Lower<'_> {
             self.vals[result] = Val::Scalar(x);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_accesses_have_ordered_forms() {
+        use PtxOp as P;
+        let scalars = Scalar::ALL.iter().filter_map(|s| Some(forms(s.0)?.load[0]));
+        let loads =
+            [P::LdGlobalV2B32, P::LdGlobalV2B64, P::LdGlobalV2F32, P::LdGlobalV4B32, P::LdGlobalV4F32];
+        let stores = [
+            P::StGlobalU8,
+            P::StGlobalB16,
+            P::StGlobalB32,
+            P::StGlobalB64,
+            P::StGlobalF32,
+            P::StGlobalV2B32,
+            P::StGlobalV2B64,
+            P::StGlobalV2F32,
+            P::StGlobalV4B32,
+            P::StGlobalV4F32,
+        ];
+        for scope in [Scope::Cta, Scope::Cluster, Scope::Gpu, Scope::Sys] {
+            for form in scalars.clone() {
+                ordered_form(form, "acquire", scope);
+            }
+            for form in scalars.clone().chain(loads).chain(stores) {
+                let mnemonic = ordered_form(form, "relaxed", scope).form().mnemonic;
+                let plain = mnemonic.replace(&format!(".relaxed.{}", scope.name()), "");
+                assert_eq!(plain, form.form().mnemonic);
+            }
+        }
     }
 }

@@ -664,6 +664,7 @@ impl Lower<'_> {
             (false, Some(r)) => r.into(),
             (false, None) => return,
         };
+        let form = self.plain_or_relaxed(form);
         self.guard(a.guard);
         self.b.emit(form, &[dst, a.addr]);
     }
@@ -677,6 +678,7 @@ impl Lower<'_> {
             (_, RegTy::F32) => PtxOp::LdGlobalF32,
             _ => PtxOp::LdGlobalB32,
         };
+        let form = self.plain_or_relaxed(form);
         self.guard(guard);
         self.b.emit(form, &[dst.into(), addr]);
     }
@@ -906,6 +908,7 @@ impl Lower<'_> {
             (false, Some(&r)) => r,
             (false, None) => return,
         };
+        let form = self.plain_or_relaxed(form);
         self.guard(a.guard);
         self.b.emit(form, &[a.addr, data]);
     }
@@ -919,6 +922,7 @@ impl Lower<'_> {
             (_, RegTy::F32) => PtxOp::StGlobalF32,
             _ => PtxOp::StGlobalB32,
         };
+        let form = self.plain_or_relaxed(form);
         self.guard(guard);
         self.b.emit(form, &[addr, x.into()]);
     }

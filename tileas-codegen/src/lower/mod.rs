@@ -285,6 +285,8 @@ pub(crate) struct Lower<'a> {
     pub scratches: smallvec::SmallVec<[Option<convert::Scratch>; 4]>,
     /// Bytes of the agent's, from and to, that some of its threads may still read.
     pub reading: Option<(u32, u32)>,
+    /// The scope of a tile's access that is not weak, while it is lowered.
+    pub relaxed: Option<element::Scope>,
 }
 
 impl<'a> Lower<'a> {
@@ -347,6 +349,7 @@ impl<'a> Lower<'a> {
             filled: smallvec::SmallVec::new(),
             scratches: smallvec::SmallVec::new(),
             reading: None,
+            relaxed: None,
         }
     }
 

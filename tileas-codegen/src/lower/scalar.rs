@@ -555,7 +555,7 @@ impl Lower<'_> {
         .into())
     }
 
-    /// A float op with operands or a result of f64: one instruction that rounds once, or a division by a root.
+    /// A float op with operands or a result of f64: one instruction that rounds once, or a sequence of such.
     fn double(
         &mut self,
         op: Op,
@@ -569,6 +569,12 @@ impl Lower<'_> {
         let to = f.result(op).and_then(|r| f.value_data(r).elem()).unwrap_or(Scalar::F64);
         let unsigned = f.has_attr(op, keys::UNSIGNED);
         let mut x = [self.b.as_reg(super::reg_ty(from).unwrap_or(RegTy::F32), first); 3];
+        if f.has_attr(op, keys::APPROX) || f.attr_name(op, keys::ROUNDING).is_some_and(|r| r == "approx") {
+            return self.unsupported(op, "has no approximation for f64");
+        }
+        if code == O::Powi {
+            return self.integer_power_f64(op, x[0], args);
+        }
         if let (O::Itof, true) = (code, from == Scalar::I1) {
             return Ok(self.b.selp_b64(1f64.to_bits() as i64, 0, x[0]).into());
         }
@@ -618,6 +624,20 @@ impl Lower<'_> {
                 self.b.cvt_f32_bf16(h)
             }
             O::Cmpf => return self.compare(op, a.into(), b.into(), from, false),
+            O::Exp => math::double::exp(self, a),
+            O::Exp2 => math::double::exp2(self, a),
+            O::Log => math::double::log(self, a),
+            O::Log2 => math::double::log2(self, a),
+            O::Sin => math::double::sin(self, a),
+            O::Cos => math::double::cos(self, a),
+            O::Tan => math::double::tan(self, a),
+            O::Sinh => math::double::sinh(self, a),
+            O::Cosh => math::double::cosh(self, a),
+            O::Tanh => math::double::tanh(self, a),
+            O::Erf => math::double::erf(self, a),
+            O::Atan2 => math::double::atan2(self, a, b),
+            O::Pow => math::double::pow(self, a, b),
+            O::Remf => math::double::remainder(self, a, b),
             O::Ftof => {
                 let (from, to) = (from.name(), to.name());
                 return self.unsupported(op, format!("does not convert {from} to {to}"));
@@ -625,6 +645,40 @@ impl Lower<'_> {
             _ => return self.unsupported(op, "does not compute f64"),
         };
         Ok(r.into())
+    }
+
+    /// `powi` in f64. Small constant exponents are products.
+    fn integer_power_f64(&mut self, op: Op, x: Reg, args: &[(Operand, Scalar)]) -> CodegenResult<Operand> {
+        let Some(&(exponent, ty)) = args.get(1) else { return self.err(Code::E0803, op, "malformed power") };
+        if ty == Scalar::I1 {
+            return self.unsupported(op, "does not take exponents of i1");
+        }
+        match exponent {
+            Operand::Imm(0) => return Ok(self.b.imm(RegTy::B64, 1f64.to_bits() as i64).into()),
+            Operand::Imm(1) => return Ok(x.into()),
+            Operand::Imm(n @ 2..=4) => {
+                let square = self.b.mul_rn_f64(x, x);
+                return Ok(match n {
+                    2 => square,
+                    3 => self.b.mul_rn_f64(square, x),
+                    _ => self.b.mul_rn_f64(square, square),
+                }
+                .into());
+            }
+            _ => {}
+        }
+        let (rounded, rest, low) = if ty == Scalar::I64 {
+            let n = self.b.as_reg(RegTy::B64, exponent);
+            let rounded = self.b.cvt_rn_f64_s64(n);
+            // What the f64 lacks of the number; beside the greatest number one, which does not show.
+            let back = self.b.cvt_rzi_s64_f64(rounded);
+            let rest = self.b.sub_s64(n, back);
+            (rounded, Some(self.b.cvt_rn_f64_s64(rest)), self.b.cvt_u32_u64(n))
+        } else {
+            let n = self.b.as_reg(RegTy::B32, exponent);
+            (self.b.cvt_rn_f64_s32(n), None, n)
+        };
+        Ok(math::double::powi(self, x, &math::Exponent { rounded, rest }, low.into()).into())
     }
 
     /// A quotient rounded down or up: the truncated one, corrected where there is a remainder.

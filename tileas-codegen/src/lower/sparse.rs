@@ -461,10 +461,9 @@ impl Lower<'_> {
     /// The form of an atomic update of elements of a type.
     pub(super) fn atomic_form(&self, op: Op, elem: Scalar) -> CodegenResult<PtxOp> {
         let f = self.f;
-        let semantic = f.attr_name(op, keys::MEM_SEMANTIC).unwrap_or("relaxed");
-        if f.sparse_tile(op).is_some() && semantic != "relaxed" {
-            return self.unsupported(op, format!("of a tile is relaxed, not {semantic}"));
-        }
+        // Those of tiles have fences.
+        let tile = f.sparse_tile(op).is_some();
+        let semantic = f.attr_name(op, keys::MEM_SEMANTIC).filter(|_| !tile).unwrap_or("relaxed");
         let scope = match f.attr_name(op, keys::MEM_SCOPE).unwrap_or("gpu") {
             "cluster" => "gpu",
             scope => scope,

@@ -101,6 +101,7 @@ fn parts(func: &Function, l: Op, written: &EntitySet<Value>, most: u64) -> Optio
 
 fn is_load(func: &Function, op: Op) -> bool {
     matches!(func.opcode(op), Opcode::TiledLoad | Opcode::AsyncTiledTmaLoad | Opcode::Gather)
+        && func.is_weak(op)
 }
 
 /// The loop once more, for one of its parts, as late as can be: what is computed of that part alone moves behind it, up to the first op with an effect

@@ -10,6 +10,7 @@ use crate::error::{Code, Error};
 use crate::module::{FuncRef, OpRef};
 use smallvec::SmallVec;
 use tileas_codegen::ir;
+use tileas_codegen::ir::builder::OpBuilder;
 use tileas_codegen::ir::{AttrData, Opcode as Ir, Scalar, keys};
 use tileas_meta::tileir::{Key, Opcode, RmwMode, Scope, Seg, Semantics};
 
@@ -42,6 +43,7 @@ pub(super) fn root(func: FuncRef<'_>, mut v: Value) -> Value {
             | Opcode::Offset
             | Opcode::Reshape
             | Opcode::Broadcast
+            | Opcode::PtrToPtr
             | Opcode::MakeTensorView
             | Opcode::MakePartitionView
             | Opcode::MakeStridedView
@@ -76,6 +78,14 @@ pub(super) fn updates_are_unordered(func: FuncRef<'_>) -> bool {
         }
     }
     !stored.iter().any(|v| loaded.contains(v))
+}
+
+/// An access in its order.
+pub(super) fn ordered<'b, 'a>(made: OpBuilder<'b, 'a>, order: Option<[ir::Sym; 2]>) -> OpBuilder<'b, 'a> {
+    match order {
+        Some([semantic, scope]) => made.name(keys::MEM_SEMANTIC, semantic).name(keys::MEM_SCOPE, scope),
+        None => made,
+    }
 }
 
 fn scope_name(scope: Scope) -> &'static str {
@@ -297,21 +307,13 @@ impl<'m> Lowering<'m, '_> {
             false => at,
         };
         let ty = if single { self.b.scalar_type(elem) } else { self.b.tile_type(&shape, elem) };
-        let semantic = op.get::<Semantics>(Key::Semantics).unwrap_or(Semantics::Weak);
-        let v = match semantic {
-            Semantics::Weak => {
-                let made = self.b.op(Ir::Gather).operand(p.base).operands(&[at]).optional(mask);
-                let made = match elem.is_float() {
-                    true => made.attr(keys::PADDING, AttrData::Float(ir::FloatBits::new(number), None)),
-                    false => made.int(keys::PADDING, number as i64),
-                };
-                made.results(&[ty]).finish_one()
-            }
-            other => {
-                let text = format!("a load through a pointer is weak here, not {other}");
-                return Err(op.error(Code::E1643, text));
-            }
+        let order = self.order(op);
+        let made = self.b.op(Ir::Gather).operand(p.base).operands(&[at]).optional(mask);
+        let made = match elem.is_float() {
+            true => made.attr(keys::PADDING, AttrData::Float(ir::FloatBits::new(number), None)),
+            false => made.int(keys::PADDING, number as i64),
         };
+        let v = ordered(made, order).results(&[ty]).finish_one();
         let v = match single && p.shape.is_some() {
             true => self.splat(v, &shape),
             false => v,
@@ -331,11 +333,6 @@ impl<'m> Lowering<'m, '_> {
         self.tokens(op);
         let p = self.pointer(op, op.operand(Seg::Destination))?;
         let value = self.named(op, Seg::Value)?;
-        let semantic = op.get::<Semantics>(Key::Semantics).unwrap_or(Semantics::Weak);
-        if semantic != Semantics::Weak {
-            let text = format!("a store through a pointer is weak here, not {semantic}");
-            return Err(op.error(Code::E1643, text));
-        }
         let mask = self.mask(op, &p)?;
         let at = self.coordinate(&p);
         let value = match self.b.func().value_data(value).is_tile() {
@@ -344,8 +341,18 @@ impl<'m> Lowering<'m, '_> {
             true if self.b.func().value_data(value).rank() == 0 => self.reshaped(value, &[1]),
             true => value,
         };
-        self.b.op(Ir::Scatter).operand(value).operand(p.base).operands(&[at]).optional(mask).finish();
+        let order = self.order(op);
+        let made = self.b.op(Ir::Scatter).operand(value).operand(p.base).operands(&[at]).optional(mask);
+        ordered(made, order).finish();
         Ok(())
+    }
+
+    /// The semantic and the scope of a load or store, if it is not weak.
+    pub(super) fn order(&mut self, op: OpRef<'m>) -> Option<[ir::Sym; 2]> {
+        let semantic = op.get::<Semantics>(Key::Semantics).filter(|&s| s != Semantics::Weak)?;
+        let scope = op.get::<Scope>(Key::Scope).map_or("sys", scope_name);
+        let f = self.b.func();
+        Some([f.intern_symbol(semantic.name()), f.intern_symbol(scope)])
     }
 
     /// An atomic update, of one element or of those of a tile.
@@ -434,14 +441,8 @@ impl<'m> Lowering<'m, '_> {
     ) -> Result<ir::Value, Box<Error>> {
         let semantic = match op.get::<Semantics>(Key::Semantics).unwrap_or(Semantics::Relaxed) {
             Semantics::Weak | Semantics::Relaxed => "relaxed",
-            other if single => other.name(),
-            _ if self.relaxed => "relaxed",
-            other => {
-                let text = format!(
-                    "updates of tiles are relaxed here, not {other}, unless the kernel loads nothing of what it stores and waits for nothing"
-                );
-                return Err(op.error(Code::E1643, text));
-            }
+            _ if !single && self.relaxed => "relaxed",
+            other => other.name(),
         };
         let mode = match op.get::<RmwMode>(Key::Mode) {
             None => None,
@@ -486,6 +487,45 @@ impl<'m> Lowering<'m, '_> {
         let base = self.b.op(Ir::IntToPtr).operand(address).results(&[ty]).finish_one();
         self.divisors.insert(base, self.divisors.get(&address).copied().unwrap_or(1));
         self.known[result] = Known::Pointer(Pointer::to(base));
+        Ok(())
+    }
+
+    /// A pointer to elements of another type at the same address, which leads to what the first one leads to.
+    pub(super) fn ptr_to_ptr(&mut self, op: OpRef<'m>) -> Done {
+        let p = self.pointer(op, op.operand(Seg::Source))?;
+        let Some(result) = op.result(0) else { return Ok(()) };
+        let (to, from) = (self.pointee(op, result)?, self.b.func().value_data(p.base).elem());
+        let Some(from) = from.filter(|&from| from != to) else {
+            self.known[result] = Known::Pointer(p);
+            return Ok(());
+        };
+        let factor = from.bytes() / to.bytes();
+        let whole = from.bytes() % to.bytes() == 0 && !from.is_packed() && !to.is_packed();
+        let (old, offset) = match (&p.shape, p.offset) {
+            (None, _) => (self.single(&p), None),
+            (Some(_), None) => (p.base, None),
+            // What is counted in elements of the one type is no whole number of the other.
+            (Some(_), Some(_)) if !whole => {
+                let text =
+                    format!("pointers to {} of pointers to {} are not supported", to.name(), from.name());
+                return Err(op.error(Code::E1643, text));
+            }
+            (Some(shape), Some(_)) => {
+                let (shape, count) = (shape.clone(), self.count_of(&p));
+                let (factor, ty) =
+                    (self.integer(i64::from(factor), Scalar::I64), self.b.tile_type(&shape, Scalar::I64));
+                let factor = self.splat(factor, &shape);
+                let count = self.b.op(Ir::Muli).operand(count).operand(factor).results(&[ty]).finish_one();
+                (p.base, Some(count))
+            }
+        };
+        let (number, ty) =
+            (self.b.scalar_type(Scalar::I64), self.b.ptr_type(to, tileas_codegen::ir::Space::Gmem));
+        let address = self.b.op(Ir::PtrToInt).operand(old).results(&[number]).finish_one();
+        let base = self.b.op(Ir::IntToPtr).operand(address).results(&[ty]).finish_one();
+        let base = self.b.op(Ir::MayAlias).operand(base).operand(old).results(&[ty]).finish_one();
+        self.divisors.insert(base, self.divisors.get(&old).copied().unwrap_or(1));
+        self.known[result] = Known::Pointer(Pointer { base, offset, shape: p.shape });
         Ok(())
     }
 

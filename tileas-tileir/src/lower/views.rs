@@ -5,6 +5,7 @@
 //! lie on a grid of their own extents, single elements are accessed. Tiles go through TMA where that is known to be possible: strides
 //! are multiples of 16 bytes, and nobody forbids it.
 
+use super::pointers::ordered;
 use super::{Done, Known, Lowering, Shape, scalar_of};
 use crate::error::{Code, Error};
 use crate::module::OpRef;
@@ -13,7 +14,7 @@ use smallvec::SmallVec;
 use std::rc::Rc;
 use tileas_codegen::ir;
 use tileas_codegen::ir::{AttrData, Dim, FloatBits, Opcode as Ir, Scalar, keys};
-use tileas_meta::tileir::{Opcode, Padding, Seg, Semantics};
+use tileas_meta::tileir::{Opcode, Padding, Seg};
 
 /// Bytes that a view's memory begins at a multiple of, and rows that TMA moves.
 const ALIGN: u64 = 16;
@@ -209,14 +210,6 @@ impl<'m> Lowering<'m, '_> {
         t.tensor.order.iter().map(of).collect()
     }
 
-    fn weak(&self, op: OpRef<'m>) -> Done {
-        use tileas_meta::tileir::Key;
-        match op.get::<Semantics>(Key::Semantics).unwrap_or(Semantics::Weak) {
-            Semantics::Weak => Ok(()),
-            other => Err(op.error(Code::E1643, format!("an access to a view is weak here, not {other}"))),
-        }
-    }
-
     fn forbids_tma(&self, op: OpRef<'m>, t: &Tiles) -> bool {
         !t.tensor.aligned || op.hints(self.target).allow_tma == Some(false)
     }
@@ -224,7 +217,6 @@ impl<'m> Lowering<'m, '_> {
     pub(super) fn load_view(&mut self, op: OpRef<'m>) -> Done {
         self.tokens(op);
         let Some(result) = op.result(0) else { return Ok(()) };
-        self.weak(op)?;
         let t = self.tiles(op)?;
         let elem = t.tensor.elem;
         let padding = match elem.is_float() {
@@ -246,9 +238,10 @@ impl<'m> Lowering<'m, '_> {
         let single = dims.iter().all(|&n| n == 1);
         let ty = if single { self.b.scalar_type(elem) } else { self.b.tile_type(&dims, elem) };
         let direct = !single && self.forbids_tma(op, &t);
+        let memory = self.order(op);
         let made = self.b.op(Ir::TiledLoad).operand(view).operands(&coords).attr(keys::PADDING, padding);
         let made = if direct { made.unit(keys::NO_TMA) } else { made };
-        let v = made.results(&[ty]).finish_one();
+        let v = ordered(made, memory).results(&[ty]).finish_one();
         let v = match single {
             true => self.splat(v, &t.shape),
             false => {
@@ -284,12 +277,13 @@ impl<'m> Lowering<'m, '_> {
 
     pub(super) fn store_view(&mut self, op: OpRef<'m>) -> Done {
         self.tokens(op);
-        self.weak(op)?;
         let t = self.tiles(op)?;
         let value = self.named(op, Seg::Tile)?;
         let (Some(view), Grid::Partition) = (t.tensor.view, &t.grid) else {
             let (base, coords, mask) = self.element_coordinates(op, &t)?;
-            self.b.op(Ir::Scatter).operand(value).operand(base).operands(&coords).optional(mask).finish();
+            let order = self.order(op);
+            let made = self.b.op(Ir::Scatter).operand(value).operand(base).operands(&coords).optional(mask);
+            ordered(made, order).finish();
             return Ok(());
         };
         let order = Self::in_view_order(&t);
@@ -300,9 +294,10 @@ impl<'m> Lowering<'m, '_> {
         }
         let value = self.permuted(value, &order);
         let direct = self.forbids_tma(op, &t) || !t.tensor.whole_rows;
+        let memory = self.order(op);
         let made = self.b.op(Ir::TiledStore).operand(value).operand(view).operands(&coords);
         let made = if direct { made.unit(keys::NO_TMA) } else { made };
-        made.finish();
+        ordered(made, memory).finish();
         Ok(())
     }
 
@@ -322,9 +317,9 @@ impl<'m> Lowering<'m, '_> {
         padding: AttrData,
     ) -> Result<ir::Value, Box<Error>> {
         let (base, coords, mask) = self.element_coordinates(op, t)?;
-        let ty = self.b.tile_type(&t.shape, t.tensor.elem);
+        let (ty, order) = (self.b.tile_type(&t.shape, t.tensor.elem), self.order(op));
         let made = self.b.op(Ir::Gather).operand(base).operands(&coords).optional(mask);
-        Ok(made.attr(keys::PADDING, padding).results(&[ty]).finish_one())
+        Ok(ordered(made, order).attr(keys::PADDING, padding).results(&[ty]).finish_one())
     }
 
     /// Where the elements of a tile are: in a view, or behind a pointer and then with a mask.

@@ -215,6 +215,7 @@ impl Checker<'_> {
             }
         }
         if !code.is_atomic() {
+            self.memory_semantics(op, code == Opcode::Gather);
             return;
         }
         if let Some(have) = self.result_data(op).filter(|r| *r != moved) {

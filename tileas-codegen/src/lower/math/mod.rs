@@ -1,4 +1,4 @@
-//! Mathematical functions in f32, as sequences of simple instructions.
+//! Mathematical functions in f32, and in f64 ([`double`]), as sequences of simple instructions.
 //!
 //! In: operands. Out: the function's value, with the error that `docs/ops.md` states. No branches and no tables: lanes
 //! take the same path, and cases are told apart by selections. Each function is written once, over a [`Machine`]: one
@@ -10,6 +10,7 @@
 //! multiplied by less than a half. Coefficients are minimax fits, by iteratively reweighted least squares in 40 digits, rounded to
 //! f32; the comments at them name interval and error before rounding.
 
+pub(super) mod double;
 mod emit;
 mod exp;
 mod pow;

@@ -5,7 +5,7 @@
 use super::*;
 
 /// Host arithmetic.
-struct Host;
+pub(super) struct Host;
 
 fn ulps(x: f32, steps: i32) -> f32 {
     if x.is_finite() && x.abs() > 1e-30 { f32::from_bits((x.to_bits() as i32 + steps) as u32) } else { x }
@@ -253,7 +253,7 @@ fn floats(stride: usize) -> impl Iterator<Item = f32> {
 }
 
 /// Pseudorandom words.
-fn words() -> impl FnMut() -> u32 {
+pub(super) fn words() -> impl FnMut() -> u32 {
     let mut x = 0x1234_5678_9abc_def0u64;
     move || {
         x ^= x << 13;

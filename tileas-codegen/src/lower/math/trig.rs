@@ -95,14 +95,14 @@ fn both_of<M: Machine>(m: &mut M, r: M::F) -> (M::F, M::F) {
 }
 
 /// Whether the number of quarter turns is odd.
-fn is_odd<M: Machine>(m: &mut M, turns: M::I) -> M::P {
+pub(super) fn is_odd<M: Machine>(m: &mut M, turns: M::I) -> M::P {
     let (one, zero) = (m.int(1), m.int(0));
     let bit = m.and_int(turns, one);
     m.ne_int(bit, zero)
 }
 
 /// Bit 1 of the number, in the place of a sign.
-fn sign_of<M: Machine>(m: &mut M, number: M::I) -> M::I {
+pub(super) fn sign_of<M: Machine>(m: &mut M, number: M::I) -> M::I {
     let two = m.int(2);
     let bit = m.and_int(number, two);
     m.shl(bit, 30)
