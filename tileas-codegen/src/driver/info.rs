@@ -24,13 +24,14 @@ pub struct KernelInfo {
 impl KernelInfo {
     /// Looks at a function. `dynamic_smem`: bytes of dynamic shared memory that it is launched with.
     pub fn of(module: &Module, func: &Function, dynamic_smem: u32) -> KernelInfo {
-        let (mut flat, mut count) = (0, [0u64; 12]);
+        let (mut flat, mut calls, mut count) = (0, 0, [0u64; 12]);
         for &bb in func.layout() {
             for inst in func.insts(bb) {
                 let form = func.op(inst).form();
                 flat += form.operands.iter().filter(|c| c.kind == Kind::Addr(AddressSpace::Generic)).count()
                     as u64;
                 let m = form.mnemonic;
+                calls += u64::from(m.starts_with("call."));
                 let guarded = func.guard(inst).is_some();
                 let branch = m.starts_with("bra") || m.starts_with("brx");
                 let memory = m.starts_with("ld.") || m.starts_with("st.");
@@ -67,8 +68,9 @@ impl KernelInfo {
             ("Allocas", u64::from(local > 0)),
             ("AllocasStaticSizeSum", local),
             ("AllocasDyn", 0),
-            ("DirectCalls", 0),
+            ("DirectCalls", calls),
             ("IndirectCalls", 0),
+            // The driver defines what is called.
             ("DirectCallsToDefinedFunctions", 0),
             ("InlineAssemblyCalls", 0),
             ("Invokes", 0),

@@ -393,7 +393,8 @@ impl Lifetime {
     fn window_graph(&mut self, p: &Problem, intervals: u32) -> bool {
         self.windows.clear();
         let agent = |u: Node| p.extra(u).simt_agent;
-        (self.followed.clear(), self.behind.clear());
+        self.followed.clear();
+        self.behind.clear();
         for e in p.edges().values().filter(|e| e.distance == 0 && e.latency >= 0) {
             if agent(e.from).is_some() && agent(e.from) == agent(e.to) {
                 self.followed.insert(e.from);
