@@ -10,7 +10,7 @@ use tileas_codegen::nvvm::{
     AddressSpace, FuncBuilder, Function, Inst, Kind, Operand, ParamKind, PtxOp, Reg, RegTy,
 };
 use tileas_codegen::passes::{PREPARATION, PassInfo, Pipeline};
-use tileas_codegen::testing::nvvm::{CleanupScratch, cleanup};
+use tileas_codegen::testing::nvvm::{CleanupScratch, CleanupStats, cleanup};
 use tileas_codegen::{Code, Context, Errors, KernelInfo, Settings, Stage, StageRun};
 
 fn try_run(text: &str, options: &[(&str, &str)]) -> Result<StageRun, Errors> {
@@ -281,6 +281,8 @@ fn only_kernels_are_visible() {
 fn what_is_known_of_a_pointer_holds_in_the_function_it_is_given_to() {
     let made = run(FUNCTIONS, &[("select-kernels", "one")]);
     let code = &made.kernels[0].nvvm.as_ref().expect("thread-level code").functions[0];
+    // Each is cast to its space once.
+    assert_eq!(count(code, PtxOp::CvtaToGlobalU64), 3);
     // `%x` is loaded from, `%z` stored to, `%y` both.
     let (mut bases, mut from): (HashMap<Reg, String>, Vec<(bool, String)>) = Default::default();
     for inst in code.layout().iter().flat_map(|&bb| code.insts(bb)) {
@@ -414,6 +416,18 @@ fn casts_of_pointers_are_made_once() {
     assert_eq!(count(&func, PtxOp::CvtaToGlobalU64), 1);
     assert_eq!(count(&func, PtxOp::LdParamB64), 1);
     assert_eq!(count(&func, PtxOp::MovB64), 0);
+}
+
+/// What the driver emits is pretreated: there is nothing left to do.
+#[test]
+fn emitted_code_is_pretreated() {
+    for text in [FUNCTIONS, include_str!("../../examples/gemm_f16.tileas")] {
+        for kernel in run(text, &[]).kernels {
+            let mut func = kernel.nvvm.expect("thread-level code").functions.swap_remove(0);
+            let left = cleanup(&mut func, &mut CleanupScratch::default());
+            assert_eq!(left, CleanupStats::default(), "{}", kernel.name);
+        }
+    }
 }
 
 /// A tensor map is passed by value and used where it lies: its address is taken, nothing of it is loaded or copied.

@@ -40,8 +40,6 @@ struct Access {
 /// What is known at a point of a block.
 #[derive(Default)]
 struct State {
-    /// Writes of each register so far.
-    version: SecondaryMap<Reg, u32>,
     /// Stores to words of the thread that nothing has read yet.
     unread: Vec<(Place, Inst)>,
     /// Words of the thread that hold what a register does.
@@ -69,7 +67,7 @@ pub fn run(func: &mut Function, blocks: &[Bb], own: Option<Reg>) -> MemoryStats 
     let mut stores = Vec::new();
     for &bb in func.layout() {
         for inst in func.insts(bb) {
-            match access(func, inst, own, |_| 0) {
+            match access(func, inst, own) {
                 Some(a) if a.place.is_own() && a.is_store => stores.push((bb, inst, a.place)),
                 Some(a) if a.place.is_own() => loaded.extend(words(&a.place)),
                 _ => {}
@@ -91,7 +89,7 @@ fn words(place: &Place) -> impl Iterator<Item = (bool, i64)> {
 
 fn remove(func: &mut Function, dead: &mut Vec<(Bb, Inst)>, own: Option<Reg>, stats: &mut MemoryStats) {
     for (bb, inst) in dead.drain(..) {
-        if let Some(a) = access(func, inst, own, |_| 0) {
+        if let Some(a) = access(func, inst, own) {
             *if a.is_store { &mut stats.stores } else { &mut stats.loads } += a.values.len() as u32;
         }
         func.remove_inst(bb, inst);
@@ -99,7 +97,7 @@ fn remove(func: &mut Function, dead: &mut Vec<(Bb, Inst)>, own: Option<Reg>, sta
 }
 
 /// The access of an instruction that does nothing else.
-fn access(func: &Function, inst: Inst, own: Option<Reg>, version: impl Fn(Reg) -> u32) -> Option<Access> {
+fn access(func: &Function, inst: Inst, own: Option<Reg>) -> Option<Access> {
     let form = func.op(inst).form();
     let is_store = form.mnemonic.starts_with("st.");
     if !is_store && !form.mnemonic.starts_with("ld.") {
@@ -115,7 +113,7 @@ fn access(func: &Function, inst: Inst, own: Option<Reg>, version: impl Fn(Reg) -
     }
     let (space, address) = at?;
     let element = form.mnemonic.rsplit('.').next()?.get(1..)?.parse::<u32>().ok()? / 8;
-    let place = Place::of(space, address, element * values.len() as u32, own, version);
+    let place = Place::of(space, address, element * values.len() as u32, own);
     Some(Access { place, is_store, values, is_guarded: func.guard(inst).is_some() })
 }
 
@@ -133,7 +131,7 @@ impl Access {
 
 impl State {
     fn step(&mut self, func: &Function, inst: Inst, own: Option<Reg>, mut dead: impl FnMut(Inst)) {
-        let access = access(func, inst, own, |r| self.version[r]);
+        let access = access(func, inst, own);
         if let Some(a) = access.as_ref().filter(|a| a.is_store && a.place.is_own())
             && a.registers().all(|(p, r)| r.is_some_and(|r| self.held.contains(&(p, r))))
         {
@@ -158,7 +156,7 @@ impl State {
             None => {
                 for class in func.op(inst).form().operands {
                     let Kind::Addr(space) = class.kind else { continue };
-                    let place = Place { space, from: Beginning::Unknown, first: 0, bytes: 0 };
+                    let place = Place { space, from: Beginning::Other, first: 0, bytes: 0 };
                     self.unread.retain(|(p, _)| p.alias(&place) == Alias::Apart);
                     self.held.retain(|(p, _)| p.alias(&place) == Alias::Apart);
                 }
@@ -166,7 +164,6 @@ impl State {
         }
         let is_guarded = func.guard(inst).is_some();
         func.visit_writes(inst, |r| {
-            self.version[r] += 1;
             self.held.retain(|h| h.1 != r);
             // Where a guard is off the old value stays.
             if let Some(load) = self.loaded[r].take().filter(|_| !is_guarded) {
@@ -187,7 +184,8 @@ mod tests {
     use super::*;
     use crate::nvvm::{FuncBuilder, Guard, PtxOp, RegTy, Special};
 
-    /// Runs the pass on one block, `%v0` leading to words of the thread; the stores (`s`) and loads (`l`) that are left, by the bytes they begin with.
+    /// Runs the pass on one block, `%v0` leading to words of the thread; the stores (`s`) and loads (`l`) that are left, by the
+    /// bytes they begin with; `*`: elsewhere.
     fn left(build: impl FnOnce(&mut FuncBuilder<'_>, Reg)) -> (String, MemoryStats) {
         let mut f = Function::kernel("k");
         f.local_bytes = 64;
@@ -198,9 +196,10 @@ mod tests {
         let blocks = f.layout().to_vec();
         let stats = run(&mut f, &blocks, Some(own));
         let all = f.layout().iter().flat_map(|&bb| f.insts(bb));
-        let said = all.filter_map(|i| access(&f, i, None, |_| 0)).map(|a| {
+        let said = all.filter_map(|i| access(&f, i, Some(own))).map(|a| {
             let letter = if a.is_store { 's' } else { 'l' };
-            format!("{letter}{}", a.place.first)
+            let at = if a.place.is_own() { a.place.first.to_string() } else { "*".to_owned() };
+            letter.to_string() + &at
         });
         (said.collect::<Vec<_>>().join(" "), stats)
     }
@@ -217,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_store_that_is_covered_or_changes_nothing_is_left_out() {
-        const READ: &str = " l0 l4 l8 l12 s96";
+        const READ: &str = " l0 l4 l8 l12 s*";
         let of = |build: &dyn Fn(&mut FuncBuilder<'_>, Reg, [Reg; 2])| {
             let (text, stats) = left(|b, own| {
                 let x = b.add_u32(own, 1);
@@ -235,9 +234,9 @@ mod tests {
             b.st_shared_b32((own, 4), y);
             b.st_shared_b32((y, 4), x);
         });
-        assert_eq!((text.as_str(), n), ("s4 s4 s4", 1));
+        assert_eq!((text.as_str(), n), ("s* s4 s*", 1));
         // A generic address may lead there, one of another space does not.
-        for (op, left) in [(PtxOp::PrefetchTensormap, "s0 s0"), (PtxOp::LdGlobalB32, "l0 s0")] {
+        for (op, left) in [(PtxOp::PrefetchTensormap, "s0 s0"), (PtxOp::LdGlobalB32, "l* s0")] {
             let (text, _) = of(&|b, own, [x, y]| {
                 let pointer = b.cvt_u64_u32(x);
                 b.st_shared_b32((own, 0), x);
@@ -267,7 +266,7 @@ mod tests {
             b.st_shared_b32((own, 12), far);
             b.st_shared_b32((own, 0), y);
         });
-        assert_eq!((text.as_str(), n), ("l4 l0 s8 s12 s0", 1));
+        assert_eq!((text.as_str(), n), ("l4 l* s8 s12 s0", 1));
         // A guarded store covers nothing, and is covered.
         let guarded = |first: bool| {
             move |b: &mut FuncBuilder<'_>, own: Reg, [x, y]: [Reg; 2]| {
@@ -316,7 +315,7 @@ mod tests {
             b.st_shared_b32((x, 0), y);
             b.emit(PtxOp::StSharedB16, &[Operand::addr(x, 4), half.into()]);
         });
-        assert_eq!(text, "s8 s16 l18 l8 s0 s4");
+        assert_eq!(text, "s8 s16 l18 l8 s* s*");
         assert_eq!(stats, MemoryStats { stores: 5, loads: 0 });
     }
 
@@ -341,7 +340,7 @@ mod tests {
             let seen = b.ld_shared_b32((own, 16));
             b.st_shared_b32((x, 4), seen);
         });
-        assert_eq!(text, "l4 s16 l8 l12 s0 l16 s4");
+        assert_eq!(text, "l4 s16 l8 l12 s* l16 s*");
         assert_eq!(stats, MemoryStats { stores: 0, loads: 1 });
     }
 }
