@@ -189,4 +189,28 @@ mod tests {
         );
         assert_eq!(info.text(true).lines().count(), info.metrics.len() + 19);
     }
+
+    #[test]
+    fn engines_and_generic_addresses_are_counted() {
+        let text = "target sm_100a\nshared @smem dynamic align 1024\nglobal @counter bytes 4 align 4\n\n\
+            kernel @k(x: ptr<global, align 16>) linkage visible reqntid [32, 1, 4] minnctapersm 3 {\n\
+            bb0:\n    ld.param.b64 %v0:b64, [x]\n    prefetch.tensormap [%v0]\n    mov.f32 %v1:f32, 0f00000000\n    mov.b32 %v2:b32, 0\n\
+            \x20   mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%v3:f32, %v4:f32, %v5:f32, %v6:f32}, {%v2, %v2}, {%v2}, {%v1, %v1, %v1, %v1}\n\
+            \x20   cp.async.bulk.commit_group\n    tcgen05.wait::ld.sync.aligned\n    ret\n}\n";
+        let module = parse(text).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+        let info = KernelInfo::of(&module, &module.functions[0], 0);
+        for (name, value) in [
+            ("maxntidx", 32),
+            ("maxntidz", 4),
+            ("minctasm", 3),
+            ("maxnreg", 0),
+            ("FlatAddrspaceAccesses", 1),
+            ("smem", 0),
+            ("mma_ops", 1),
+            ("tcgen05_ops", 1),
+            ("tma_ops", 1),
+        ] {
+            assert_eq!(info.get(name), Some(value), "{name}");
+        }
+    }
 }
