@@ -4,7 +4,6 @@
 //!
 //! - stores that another one covers before anything may have read them, and stores of what is there already, because it was stored or loaded
 //!   from there and the register is as it was;
-//! - stores to words that nothing loads;
 //! - loads into registers that are written again before they are read.
 //!
 //! Which accesses may meet such a word [`crate::nvvm::alias`] says; what others can see stays as it is written. No value is kept in a register
@@ -16,7 +15,6 @@ use crate::nvvm::forms::Kind;
 use crate::nvvm::module::{Bb, Function, Inst, Operand, Reg};
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
-use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// Registers that are no longer stored and loaded, each time they were.
@@ -62,29 +60,7 @@ pub fn run(func: &mut Function, blocks: &[Bb], own: Option<Reg>) -> MemoryStats 
         }
         remove(func, &mut dead, own, &mut stats);
     }
-    // All blocks: others use words of the local area as well.
-    let mut loaded: FxHashSet<(bool, i64)> = FxHashSet::default();
-    let mut stores = Vec::new();
-    for &bb in func.layout() {
-        for inst in func.insts(bb) {
-            match access(func, inst, own) {
-                Some(a) if a.place.is_own() && a.is_store => stores.push((bb, inst, a.place)),
-                Some(a) if a.place.is_own() => loaded.extend(words(&a.place)),
-                _ => {}
-            }
-        }
-    }
-    let is_missed = |p: &Place| words(p).any(|w| loaded.contains(&w));
-    stores.retain(|(bb, _, p)| blocks.contains(bb) && !is_missed(p));
-    dead.extend(stores.iter().map(|&(bb, inst, _)| (bb, inst)));
-    remove(func, &mut dead, own, &mut stats);
     stats
-}
-
-/// The words of 4 bytes that a place of the thread's own has bytes in: in its local area or not, and number.
-fn words(place: &Place) -> impl Iterator<Item = (bool, i64)> {
-    let (is_local, last) = (place.from == Beginning::Local, place.first + i64::from(place.bytes) - 1);
-    (place.first.div_euclid(4)..=last.div_euclid(4)).map(move |w| (is_local, w))
 }
 
 fn remove(func: &mut Function, dead: &mut Vec<(Bb, Inst)>, own: Option<Reg>, stats: &mut MemoryStats) {
@@ -132,7 +108,7 @@ impl Access {
 impl State {
     fn step(&mut self, func: &Function, inst: Inst, own: Option<Reg>, mut dead: impl FnMut(Inst)) {
         let access = access(func, inst, own);
-        if let Some(a) = access.as_ref().filter(|a| a.is_store && a.place.is_own())
+        if let Some(a) = access.as_ref().filter(|a| a.is_store)
             && a.registers().all(|(p, r)| r.is_some_and(|r| self.held.contains(&(p, r))))
         {
             return dead(inst);
@@ -295,28 +271,17 @@ mod tests {
             b.st_shared_b32((own, 8), y);
         });
         assert_eq!((text.as_str(), n), ("s0 l4 s4 s8", 4));
-    }
-
-    #[test]
-    fn words_that_nothing_loads_are_not_stored() {
-        let (text, stats) = left(|b, own| {
-            let x = b.add_u32(own, 1);
-            for n in [0, 4, 8, 12] {
-                b.st_shared_b32((own, n), x);
+        let (text, n) = of(&|b, own, [x, y]| {
+            let z = b.ld_shared_b32((own, 12));
+            b.st_shared_b32((own, 12), z);
+            // Each is read before the next, and none is what is there.
+            for value in [x, y, x] {
+                b.st_shared_b32((own, 8), value);
+                let seen = b.ld_shared_b32((own, 8));
+                b.st_shared_b32((x, 0), seen);
             }
-            for n in [0, 16, 20] {
-                b.emit(PtxOp::StLocalB32, &[Operand::Local(n), x.into()]);
-            }
-            let next = b.block();
-            b.place(next);
-            let half = b.reg(RegTy::B16);
-            b.emit(PtxOp::LdLocalB16, &[half.into(), Operand::Local(18)]);
-            let y = b.ld_shared_b32((own, 8));
-            b.st_shared_b32((x, 0), y);
-            b.emit(PtxOp::StSharedB16, &[Operand::addr(x, 4), half.into()]);
         });
-        assert_eq!(text, "s8 s16 l18 l8 s* s*");
-        assert_eq!(stats, MemoryStats { stores: 5, loads: 0 });
+        assert_eq!((text.as_str(), n), ("l12 s8 l8 s* s8 l8 s* s8 l8 s*", 1));
     }
 
     #[test]
