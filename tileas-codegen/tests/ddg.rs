@@ -151,12 +151,15 @@ fn independent_reads_become_one_reservation() {
         let loads: String = (0..count)
             .map(|k| format!("    %t{k} = async.tiled_tma_load %da[%o, %i] : tile<128x32xf32>\n"))
             .collect();
-        let sums: String = (1..count)
-            .map(|k| {
-                let left = if k == 1 { "%t0".to_owned() } else { format!("%u{}", k - 1) };
-                format!("    %u{k} = addf {left}, %t{k}{words} : tile<128x32xf32>\n")
-            })
-            .collect();
+        let sums: String = match words.strip_prefix("fma") {
+            Some(words) => format!("    %u2 = fma %t0, %t1, %t2{words} : tile<128x32xf32>\n"),
+            None => (1..count)
+                .map(|k| {
+                    let left = if k == 1 { "%t0".to_owned() } else { format!("%u{}", k - 1) };
+                    format!("    %u{k} = addf {left}, %t{k}{words} : tile<128x32xf32>\n")
+                })
+                .collect(),
+        };
         format!(
             "kernel @k(%a: view<gmem, ?x?xf32>, %c: view<gmem, ?x?xf32>, %n: i32) {{
   %o = constant 0 : i32
@@ -170,9 +173,15 @@ fn independent_reads_become_one_reservation() {
         )
     };
     let made = |count: usize, fuse_reads: bool, words: &str| {
+        let (words, foreign) = words.strip_prefix("foreign").map_or((words, false), |w| (w, true));
         let func = read(&kernel(count, words));
         let plan = plan_agents(&func, &*isa(), &AgentOptions::default()).expect("plan");
-        let (placed, plan) = place(&func, &plan, &*isa(), &PlaceOptions::default()).expect("places");
+        let (placed, mut plan) = place(&func, &plan, &*isa(), &PlaceOptions::default()).expect("places");
+        // The sums are another agent's.
+        for op in placed.all_ops().into_iter().filter(|&op| foreign && placed.opcode(op) == Opcode::Addf) {
+            let other = plan.agents.keys().find(|&a| plan.op_agent[op] != a.into());
+            plan.op_agent[op] = other.into();
+        }
         let (constraints, _) = parse_constraints(&placed, placed.all_ops(), ConstraintMode::Spec);
         let extra = Extra { fuse_reads, ..Extra::default() };
         let (mut scheduler, o) = (Scheduler::new(), published());
@@ -197,7 +206,16 @@ fn independent_reads_become_one_reservation() {
     assert_eq!((reads(&placed, &apart).len(), apart.regions[0].fused.len()), (2, 0));
     // With the word, a read leaves the set in which it would wait while its agent computes.
     let apart = " <{tileas.enable_defusion_if_fusion_extending_liveness}>";
-    let all = [(2, "", vec![2]), (5, "", vec![5]), (6, "", vec![5, 1]), (5, apart, vec![2, 1, 1, 1])];
+    let (third, foreign) = (format!("fma{apart}"), format!("foreign{apart}"));
+    let all = [
+        (2, "", vec![2]),
+        (5, "", vec![5]),
+        (6, "", vec![5, 1]),
+        (5, apart, vec![2, 1, 1, 1]),
+        // Reads are no computation, nor is what other agents do.
+        (3, &third, vec![3]),
+        (5, &foreign, vec![5]),
+    ];
     for (count, words, sets) in all {
         let (placed, a) = made(count, true, words);
         let region = &a.regions[0];

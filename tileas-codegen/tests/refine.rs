@@ -146,6 +146,25 @@ fn the_round_limit_truncates_and_says_so() {
     assert_eq!((RoundStatus::CONVERGED.bits(), RoundStatus::BUDGET_EXCEEDED.bits()), (0b01, 0b10));
 }
 
+/// Of two rounds that a loop would take the first is the last one allowed: its own status says so, too.
+#[test]
+fn the_last_round_allowed_says_that_more_was_asked_for() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = root.join("../filetests/filetests/stages/scalar_coordinate.tileas");
+    let file = std::fs::read_to_string(file).expect("a kernel");
+    let text = file.split("; ----").next().expect("its text");
+    let rounds = |most: &str| {
+        let most = format!("published.max-constraint-iterations={most}");
+        let (s, text) = schedule(text, &["published.cycle-model=real", &most]);
+        (s.rounds.iter().map(|r| r.status.bits()).collect::<Vec<_>>(), s.status.truncated, text)
+    };
+    let (status, truncated, text) = rounds("2");
+    assert_eq!((status.as_slice(), truncated), (&[0b00, 0b01][..], false), "{text}");
+    let (status, truncated, text) = rounds("1");
+    assert_eq!((status.as_slice(), truncated), (&[0b10][..], true), "{text}");
+    assert!(text.contains("round 1 (status 2)"), "{text}");
+}
+
 /// A loop that runs once overlaps with nothing: the serial schedule is as long (8 + 8 + 16), and holds one slot less.
 #[test]
 fn a_loop_of_one_trip_is_forced_serial() {

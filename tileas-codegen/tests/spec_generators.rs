@@ -806,9 +806,12 @@ fn every_test_the_page_names_exists() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(named > 100, "{named} tests are named");
-    for file in
-        ["tests/spec_constraints.rs", "tests/spec_generators.rs", "tileas-schedule/tests/spec_modulo.rs"]
-    {
+    for file in [
+        "tests/spec_constraints.rs",
+        "tests/spec_generators.rs",
+        "tests/spec_glue.rs",
+        "tileas-schedule/tests/spec_modulo.rs",
+    ] {
         let text = read(file).expect("a test file");
         let lines: Vec<&str> = text.lines().collect();
         for w in lines.windows(2).filter(|w| w[0] == "#[test]") {

@@ -24,13 +24,14 @@ pub struct KernelInfo {
 impl KernelInfo {
     /// Looks at a function. `dynamic_smem`: bytes of dynamic shared memory that it is launched with.
     pub fn of(module: &Module, func: &Function, dynamic_smem: u32) -> KernelInfo {
-        let (mut flat, mut count) = (0, [0u64; 12]);
+        let (mut flat, mut calls, mut count) = (0, 0, [0u64; 12]);
         for &bb in func.layout() {
             for inst in func.insts(bb) {
                 let form = func.op(inst).form();
                 flat += form.operands.iter().filter(|c| c.kind == Kind::Addr(AddressSpace::Generic)).count()
                     as u64;
                 let m = form.mnemonic;
+                calls += u64::from(m.starts_with("call."));
                 let guarded = func.guard(inst).is_some();
                 let branch = m.starts_with("bra") || m.starts_with("brx");
                 let memory = m.starts_with("ld.") || m.starts_with("st.");
@@ -67,8 +68,9 @@ impl KernelInfo {
             ("Allocas", u64::from(local > 0)),
             ("AllocasStaticSizeSum", local),
             ("AllocasDyn", 0),
-            ("DirectCalls", 0),
+            ("DirectCalls", calls),
             ("IndirectCalls", 0),
+            // The driver defines what is called.
             ("DirectCallsToDefinedFunctions", 0),
             ("InlineAssemblyCalls", 0),
             ("Invokes", 0),
@@ -186,5 +188,29 @@ mod tests {
             "{text}"
         );
         assert_eq!(info.text(true).lines().count(), info.metrics.len() + 19);
+    }
+
+    #[test]
+    fn engines_and_generic_addresses_are_counted() {
+        let text = "target sm_100a\nshared @smem dynamic align 1024\nglobal @counter bytes 4 align 4\n\n\
+            kernel @k(x: ptr<global, align 16>) linkage visible reqntid [32, 1, 4] minnctapersm 3 {\n\
+            bb0:\n    ld.param.b64 %v0:b64, [x]\n    prefetch.tensormap [%v0]\n    mov.f32 %v1:f32, 0f00000000\n    mov.b32 %v2:b32, 0\n\
+            \x20   mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%v3:f32, %v4:f32, %v5:f32, %v6:f32}, {%v2, %v2}, {%v2}, {%v1, %v1, %v1, %v1}\n\
+            \x20   cp.async.bulk.commit_group\n    tcgen05.wait::ld.sync.aligned\n    ret\n}\n";
+        let module = parse(text).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+        let info = KernelInfo::of(&module, &module.functions[0], 0);
+        for (name, value) in [
+            ("maxntidx", 32),
+            ("maxntidz", 4),
+            ("minctasm", 3),
+            ("maxnreg", 0),
+            ("FlatAddrspaceAccesses", 1),
+            ("smem", 0),
+            ("mma_ops", 1),
+            ("tcgen05_ops", 1),
+            ("tma_ops", 1),
+        ] {
+            assert_eq!(info.get(name), Some(value), "{name}");
+        }
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! Elsewhere: pressure and spilling (`regalloc`), PTX text (`ptx`).
 
+pub(crate) mod alias;
 mod builder;
 mod forms;
 pub(crate) mod liveness;

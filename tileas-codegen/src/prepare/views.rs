@@ -13,7 +13,7 @@
 
 use super::{Draft, Renames, is_annotated, unroll::constant, view_of, written_views};
 use crate::ir::opcodes::keys;
-use crate::ir::{Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, ValueDef};
+use crate::ir::{Function, Op, Opcode, Scalar, Swizzle, TypeData, Value};
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 
@@ -59,7 +59,8 @@ fn follow(func: &mut Function) {
                     }
                 }
                 Opcode::If => match (yielded(0), yielded(1)) {
-                    (Some(a), Some(b)) if a == b && is_outside(func, a, op) => renamed.set(result, a),
+                    // What both arms hand on was there before.
+                    (Some(a), Some(b)) if a == b => renamed.set(result, a),
                     _ => {}
                 },
                 _ => {}
@@ -67,15 +68,6 @@ fn follow(func: &mut Function) {
         }
     }
     renamed.apply(func);
-}
-
-/// Whether a value is known in front of an op.
-fn is_outside(func: &Function, v: Value, op: Op) -> bool {
-    let block = match func.value_def(v) {
-        ValueDef::Param(block, _) => Some(block),
-        ValueDef::Result(def, _) => func.op_block(def),
-    };
-    block.is_some_and(|b| func.ancestor_in(op, b).is_some())
 }
 
 /// A load and the one part of it that is used.

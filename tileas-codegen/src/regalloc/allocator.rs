@@ -13,7 +13,7 @@ use super::rewrite::{SharedRoom, SpillStats, rewrite};
 use super::sink;
 use crate::error::{Code, CodegenError, Loc};
 use crate::nvvm::Liveness;
-use crate::nvvm::passes::{CleanupStats, dce};
+use crate::nvvm::passes::{CleanupStats, dce, memory};
 use crate::nvvm::{Bb, Function};
 
 /// What to do about agents over their budget.
@@ -219,11 +219,15 @@ impl Allocator {
             remat.scan(func);
             let mut new = func.clone();
             let old_blocks = new.blocks.len();
-            let stats =
+            let (mut stats, own) =
                 rewrite(&mut new, &planner.names, remat, &plan, &agent.blocks, options.shared, local_base);
             dce::run(&mut new, dce, &mut CleanupStats::default());
             let mut blocks = agent.blocks.clone();
             blocks.extend((old_blocks..new.blocks.len()).map(|i| Bb::from_u32(i as u32)));
+            // A granule is stored and loaded whole each time one of its members is written or read.
+            let spared = memory::run(&mut new, &blocks, own);
+            stats.stores = stats.stores.saturating_sub(spared.stores);
+            stats.reloads = stats.reloads.saturating_sub(spared.loads);
             let after = self.pressure.peak(&new, &Liveness::compute(&new), &blocks);
             let excess = after.units.saturating_sub(goal);
             if excess == 0 || best.as_ref().is_none_or(|(_, b, _)| after.units < b.units) {

@@ -29,7 +29,7 @@ pub struct SharedRoom {
 pub struct SpillStats {
     /// Registers stored, each time they are.
     pub stores: u32,
-    /// Registers loaded again.
+    /// Registers loaded again, each time they are.
     pub reloads: u32,
     /// Registers computed again.
     pub recomputed: u32,
@@ -47,7 +47,8 @@ enum Home {
     Shared(u32),
 }
 
-/// Inserts the plan. `blocks`: the agent's, the first one in front. Local memory up to `local_base` is taken.
+/// Inserts the plan. `blocks`: the agent's, the first one in front. Local memory up to `local_base` is taken. Also gives the register that leads
+/// to the thread's words in shared memory.
 pub(super) fn rewrite(
     func: &mut Function,
     names: &Names,
@@ -56,7 +57,7 @@ pub(super) fn rewrite(
     blocks: &[Bb],
     shared: Option<SharedRoom>,
     local_base: u32,
-) -> SpillStats {
+) -> (SpillStats, Option<Reg>) {
     let mut stats = SpillStats::default();
     // Names that are made again need no slot.
     let again: Vec<bool> =
@@ -96,7 +97,7 @@ pub(super) fn rewrite(
         }
     }
     func.local_bytes = func.local_bytes.max(stats.local_bytes);
-    stats
+    (stats, w.base)
 }
 
 /// Finds a place for each slot in use, by its first word.

@@ -155,6 +155,11 @@ mod tests {
                 24,
                 32,
             ),
+            (
+                "    mov.u32 %v1:b32, flags\n    mov.b32 %v2:b32, %v1\n    ld.shared.b32 %v3:b32, [%v2+AT]\n",
+                60,
+                64,
+            ),
             ("    mov.u64 %v1:b64, counter\n    ld.global.b32 %v2:b32, [%v1+AT]\n", 0, 4),
             ("    ld.local.b32 %v1:b32, [__local+AT]\n", 28, 30),
             ("    ld.param.b32 %v1:b32, [n+AT]\n", 0, 2),
@@ -170,6 +175,12 @@ mod tests {
     fn what_is_not_known_is_not_refused() {
         let unknown = "    ld.param.b32 %v0:b32, [n]\n    mov.u32 %v1:b32, flags\n    add.u32 %v2:b32, %v1, %v0\n    ld.shared.b32 %v3:b32, [%v2+64]\n";
         assert_eq!(found(unknown, None), [""; 0]);
+        // Written again, or where a guard is on.
+        let sum = "    mov.u32 %v1:b32, flags\n    add.u32 %v1, %v1, 64\n    ld.shared.b32 %v3:b32, [%v1]\n";
+        assert_eq!(found(sum, None), [""; 0]);
+        let guarded = "    ld.param.b32 %v0:b32, [n]\n    setp.eq.u32 %v4:pred, %v0, 0\n    @%v4 mov.u32 %v1:b32, flags\n    \
+            ld.shared.b32 %v3:b32, [%v1+64]\n";
+        assert_eq!(found(guarded, None), [""; 0]);
         let dynamic = "    mov.u32 %v1:b32, smem\n    st.shared.b32 [%v1+100000], 0\n";
         assert_eq!(found(dynamic, None), [""; 0]);
         let before = found("    mov.u32 %v1:b32, smem\n    st.shared.b32 [%v1+-4], 0\n", None);

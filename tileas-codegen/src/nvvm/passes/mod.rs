@@ -2,13 +2,14 @@
 //!
 //! [`cleanup`] runs, until nothing changes or twice: [`local`] (copies, constants, strength reduction, common
 //! sub-expressions inside a block), [`dce`] (pure instructions that are not read), [`mod@cfg`] (jumps to jumps, unreachable and
-//! mergeable blocks). Each keeps the function valid. [`index`] only looks. What one walk found out about registers (`notes`) serves all that come
+//! mergeable blocks). Each keeps the function valid. [`index`] only looks, [`memory`] serves code that spills. What one walk found out about registers (`notes`) serves all that come
 //! after it, up to the register budgets. Cost: linear in instructions per round.
 
 pub mod cfg;
 pub mod dce;
 pub mod index;
 pub mod local;
+pub mod memory;
 mod notes;
 
 use super::module::Function;
