@@ -5,7 +5,7 @@
 //!
 //! Steps: `params` decides the kernel ABI, `frame` emits what all warps share, `control` walks regions,
 //! `convert` tiles between register layouts, `channels` lowers pipelines to mbarriers, `memory` TMA and copies, `global` direct loads and stores, `element` scalars in memory, `scalar` and `tile` arithmetic,
-//! `fuse` which conversions between floats need no instructions of their own.
+//! `slices` writes out loops over parts of register tiles, `fuse` says which conversions between floats need no instructions of their own.
 //! Guarantee: unsupported input is a located `E08xx` error. Source: PTX ISA; architecture page, "Frame", "Channels".
 
 mod channels;
@@ -25,6 +25,7 @@ mod params;
 mod print;
 mod reduce;
 mod scalar;
+mod slices;
 mod sparse;
 mod tile;
 mod warp;
@@ -83,6 +84,8 @@ pub fn lower_in(
     let target = nvvm::Target::from_name(isa.cpu().name).ok_or_else(|| {
         CodegenError::new(Code::E0801, func.loc, format!("no PTX target for cpu `{}`", isa.cpu().name))
     })?;
+    let written = slices::write_out(func);
+    let func = written.as_ref().unwrap_or(func);
     // The entry shares its name space with the shared memory below.
     if !is_identifier(&func.name) || func.name == "smem" {
         let text = format!("kernel name `{}` cannot be that of a PTX entry", func.name);

@@ -728,8 +728,8 @@ fn is_small(func: &Function, v: Value, fuel: u32) -> bool {
     }
 }
 
-/// The coordinates of the `count` parts of a tile: so many times its own, and the next ones.
-pub(super) fn coordinates(func: &mut Function, at: Op, c: Value, count: u32) -> SmallVec<[Value; 4]> {
+/// The coordinate of the first of `count` parts of a tile: so many times its own.
+pub(super) fn first_coordinate(func: &mut Function, at: Op, c: Value, count: u32) -> Value {
     let narrow = matches!(func.value_data(c).as_scalar(), Some(Scalar::I8 | Scalar::I16));
     let c = if narrow {
         let ty = func.scalar(Scalar::I32);
@@ -740,21 +740,31 @@ pub(super) fn coordinates(func: &mut Function, at: Op, c: Value, count: u32) -> 
     let by = i64::from(count);
     if let Some(known) = func.constant_value(c) {
         // As below: what lies so far out that it does not fit stays outside.
-        let first = by * (known as i64).clamp(-1, i64::from(i32::MAX) / by);
-        return (0..by).map(|k| constant(func, at, c, first + k)).collect();
+        return constant(func, at, c, by * (known as i64).clamp(-1, i64::from(i32::MAX) / by));
     }
-    let ty = func.value_type(c);
-    let loc = func.op_loc(at);
-    let arith = |func: &mut Function, opcode: Opcode, x: Value, n: i64| {
-        let n = constant(func, at, x, n);
-        let op = func.make_op(opcode, &[x, n], &[1, 1], &[ty], loc);
-        func.insert_before(at, op);
-        func.results(op)[0]
-    };
     // Tiles in front of the view are all the same: none of them may wrap around to one that is not.
-    let c = if is_small(func, c, 8) { c } else { arith(func, Opcode::Maxi, c, -1) };
-    let first = arith(func, Opcode::Muli, c, by);
-    let mut all: SmallVec<[Value; 4]> = SmallVec::from_slice(&[first]);
-    all.extend((1..by).map(|k| arith(func, Opcode::Addi, first, k)));
-    all
+    let c = if is_small(func, c, 8) { c } else { arith(func, at, Opcode::Maxi, c, -1) };
+    arith(func, at, Opcode::Muli, c, by)
+}
+
+/// The coordinates of the `count` parts of a tile: the first one, and the next ones.
+fn coordinates(func: &mut Function, at: Op, c: Value, count: u32) -> SmallVec<[Value; 2]> {
+    let first = first_coordinate(func, at, c, count);
+    let known = func.constant_value(first);
+    (0..i64::from(count))
+        .map(|k| match known {
+            _ if k == 0 => first,
+            Some(known) => constant(func, at, first, known as i64 + k),
+            None => arith(func, at, Opcode::Addi, first, k),
+        })
+        .collect()
+}
+
+/// A scalar with a number.
+pub(super) fn arith(func: &mut Function, at: Op, opcode: Opcode, x: Value, n: i64) -> Value {
+    let n = constant(func, at, x, n);
+    let (ty, loc) = (func.value_type(x), func.op_loc(at));
+    let op = func.make_op(opcode, &[x, n], &[1, 1], &[ty], loc);
+    func.insert_before(at, op);
+    func.results(op)[0]
 }

@@ -1,8 +1,9 @@
 //! Tiles that leave accumulators in registers for memory do so in strips of columns, as wide as one row of a bulk copy.
 //!
 //! In: a kernel in value form, whose products have their sizes. Out: where accumulators are registers, each store of a tile that is computed
-//! from them element by element is one for each strip, and what is loaded and computed for a strip stands right before its store. Strips of
-//! one tile share memory on their way, and no more than one is in registers beside the accumulators.
+//! from them element by element is a loop over strips (`slices`), in which what is loaded and computed for a strip stands before its store. No more
+//! than one strip is in registers beside the accumulators, and on their way they share a ring of two slots. Registers have no addresses: `lower` writes
+//! these loops out. Innermost loops, which are scheduled, stay without.
 //!
 //! Lost without it: `alpha * A B + beta * C` of 128 x 256 in f32 takes 128 KB on its way and 173 registers of 128: the kernel has no memory for
 //! loads through TMA, and spills.
@@ -10,11 +11,11 @@
 //! Guarantee: each element is computed as before. Loads move down, past nothing that may write what they read; of several stores the earlier
 //! ones move, past nothing that touches memory. Cost: linear in ops and operands.
 
-use super::split::{axis_through, coordinates, widened};
+use super::split::{arith, axis_through, first_coordinate, widened};
 use super::{Draft, is_annotated, view_of, written_views};
 use crate::ir::opcodes::{Traits, keys};
 use crate::ir::types::Shape;
-use crate::ir::{AttrData, Block, Function, Op, Opcode, Type, TypeData, Value};
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Type, TypeData, Value};
 use crate::isa::{AccAllocation, TargetIsa};
 use crate::storage::classify::{DisjointSets, is_leaf, is_product};
 use cranelift_entity::packed_option::PackedOption;
@@ -56,7 +57,7 @@ pub(super) fn cut(draft: &mut Draft<'_>, isa: &dyn TargetIsa) -> bool {
     let mut axes: SecondaryMap<Op, u8> = SecondaryMap::new();
     let mut found: Vec<Component> = Vec::new();
     let mut seen: EntitySet<Block> = EntitySet::new();
-    for op in func.ops().filter(|&op| is_store(func, op)) {
+    for op in func.ops().filter(|&op| is_store(func, op) && !in_innermost_loop(func, op)) {
         if let Some(block) = func.op_block(op).filter(|&b| seen.insert(b)) {
             components(func, block, written.as_ref(), &mut axes, &mut found);
         }
@@ -65,12 +66,23 @@ pub(super) fn cut(draft: &mut Draft<'_>, isa: &dyn TargetIsa) -> bool {
         return false;
     }
     let func = draft.edit();
-    found.iter().for_each(|c| Writer::default().write(func, c, &axes));
+    found.iter().for_each(|c| write(func, c, &axes));
     true
 }
 
 fn dims(func: &Function, v: Value) -> &[u32] {
     func.value_data(v).dims().unwrap_or(&[])
+}
+
+/// Whether an op is in a loop without other loops, which is scheduled and so must stay as it is.
+fn in_innermost_loop(func: &Function, op: Op) -> bool {
+    let mut around = std::iter::successors(func.op_parent(op), |&o| func.op_parent(o));
+    around.find(|&o| func.opcode(o) == Opcode::For).is_some_and(|l| {
+        let mut nested = false;
+        let mut look = |o: Op| nested |= func.opcode(o) == Opcode::For;
+        func.regions(l).iter().for_each(|&r| func.walk(func.region_block(r), &mut look));
+        !nested
+    })
 }
 
 /// Whether a store may go in strips.
@@ -184,6 +196,11 @@ fn strips(func: &Function, ops: &[Op], axes: &SecondaryMap<Op, u8>) -> Option<u3
             let elem = func.named_operand(op, "value").and_then(|v| func.value_data(v).elem())?;
             width = width.max(ROW / elem.bytes());
         }
+        if matches!(func.opcode(op), Opcode::TiledLoad | Opcode::TiledStore) {
+            let c = *func.named_segment(op, "coords").get(usize::from(axis))?;
+            let known = [Scalar::I8, Scalar::I16, Scalar::I32, Scalar::I64];
+            func.value_data(c).as_scalar().filter(|s| known.contains(s))?;
+        }
         for (v, own) in reads(func, op, axis)? {
             let Some(own) = own else { continue };
             let extent = dims(func, v)[usize::from(own)];
@@ -193,6 +210,11 @@ fn strips(func: &Function, ops: &[Op], axes: &SecondaryMap<Op, u8>) -> Option<u3
             }
             let def = func.defining_op(v)?;
             if is_leaf(func.opcode(def)) || ops.contains(&def) {
+                // Positions are counted like the strips.
+                let counts = func.opcode(def) == Opcode::Iota;
+                if counts && func.value_data(v).elem() != Some(Scalar::I32) {
+                    return None;
+                }
                 continue;
             }
             // Parts of other tiles may be with other threads.
@@ -248,46 +270,63 @@ fn may_move(func: &Function, block: &[Op], ops: &[Op], written: Option<&EntitySe
     })
 }
 
-/// Writes the strips of a component.
-#[derive(Default)]
+/// Writes the loop over the strips of a component.
 struct Writer {
+    /// The loop, and the end of its body.
+    around: Op,
+    end: Op,
+    /// Number of the strip.
+    index: Value,
+    count: u32,
     strips: SecondaryMap<Value, PackedOption<Value>>,
     /// Constants and indices of a strip.
     leaves: SmallVec<[(Value, u8, Value); 8]>,
-    places: SecondaryMap<Op, SmallVec<[Value; 4]>>,
+}
+
+/// Replaces a component by a loop.
+fn write(func: &mut Function, c: &Component, axes: &SecondaryMap<Op, u8>) {
+    let Some(&last) = c.ops.last() else { return };
+    let (int, loc) = (func.scalar(Scalar::I32), func.op_loc(last));
+    let bounds = [0, i64::from(c.count), 1].map(|n| {
+        let op = func.make_op(Opcode::Constant, &[], &[], &[int], loc);
+        func.set_int(op, keys::VALUE, n);
+        func.insert_before(last, op);
+        func.results(op)[0]
+    });
+    let around = func.make_op(Opcode::For, &bounds, &[1, 1, 1, 0], &[], loc);
+    let mark = func.intern_attr(AttrData::Int(i64::from(c.count), None));
+    func.inherent_mut(around).set(keys::SLICES, mark);
+    func.insert_before(last, around);
+    let body = func.add_region(around);
+    let index = func.add_block_param(body, int);
+    let end = func.make_op(Opcode::Yield, &[], &[0], &[], loc);
+    func.append_op(body, end);
+    let (strips, leaves) = (SecondaryMap::new(), SmallVec::new());
+    let mut w = Writer { around, end, index, count: c.count, strips, leaves };
+    c.ops.iter().for_each(|&op| w.strip(func, op, axes[op] - 1));
+    c.ops.iter().rev().for_each(|&op| func.remove_op(op));
 }
 
 impl Writer {
-    fn write(mut self, func: &mut Function, c: &Component, axes: &SecondaryMap<Op, u8>) {
-        let Some(&last) = c.ops.last() else { return };
-        for k in 0..c.count {
-            self.strips.clear();
-            for &op in &c.ops {
-                self.strip(func, op, axes[op] - 1, (k, c.count), last);
-            }
-        }
-        c.ops.iter().rev().for_each(|&op| func.remove_op(op));
-    }
-
-    /// One strip of an op, in front of another one.
-    fn strip(&mut self, func: &mut Function, op: Op, axis: u8, (k, count): (u32, u32), before: Op) {
+    /// A strip of an op.
+    fn strip(&mut self, func: &mut Function, op: Op, axis: u8) {
         let Some(list) = reads(func, op, axis) else { return };
         let mut operands: SmallVec<[Value; 8]> = func.operands(op).into();
         let segments: SmallVec<[u32; 8]> = func.segments(op).into();
         for (v, own) in list {
             let Some(own) = own else { continue };
-            let part = self.part(func, v, own, (k, count), before);
+            let part = self.part(func, v, own);
             operands.iter_mut().filter(|o| **o == v).for_each(|o| *o = part);
         }
         if matches!(func.opcode(op), Opcode::TiledLoad | Opcode::TiledStore) {
-            self.place(func, op, axis, (k, count), before, &mut operands);
+            self.place(func, op, axis, &mut operands);
         }
         let types: SmallVec<[Type; 1]> =
-            func.results(op).to_vec().into_iter().map(|r| strip_type(func, r, axis, count)).collect();
+            func.results(op).to_vec().into_iter().map(|r| strip_type(func, r, axis, self.count)).collect();
         let new = func.make_op(func.opcode(op), &operands, &segments, &types, func.op_loc(op));
         *func.inherent_mut(new) = func.inherent(op).clone();
         *func.discardable_mut(new) = func.discardable(op).clone();
-        func.insert_before(before, new);
+        func.insert_before(self.end, new);
         if let (Some(from), Some(to)) = (func.result(op), func.result(new)) {
             if let Some(name) = func.value_sym(from) {
                 func.set_value_sym(to, name);
@@ -297,70 +336,72 @@ impl Writer {
     }
 
     /// A strip of what an op reads.
-    fn part(&mut self, func: &mut Function, v: Value, axis: u8, (k, count): (u32, u32), before: Op) -> Value {
+    fn part(&mut self, func: &mut Function, v: Value, axis: u8) -> Value {
         if let Some(known) = self.strips[v].expand() {
             return known;
         }
-        let ty = strip_type(func, v, axis, count);
-        let width = dims(func, v)[usize::from(axis)] / count;
+        let ty = strip_type(func, v, axis, self.count);
+        let width = dims(func, v)[usize::from(axis)] / self.count;
         let Some(leaf) = func.defining_op(v).filter(|&op| is_leaf(func.opcode(op))) else {
-            let op = func.make_op(Opcode::ExtractSlice, &[v], &[1, 0], &[ty], func.op_loc(before));
+            let op =
+                func.make_op(Opcode::ExtractSlice, &[v, self.index], &[1, 1], &[ty], func.op_loc(self.end));
             let mut sizes: SmallVec<[i64; 4]> = dims(func, v).iter().map(|&n| n.into()).collect();
-            let mut offsets: SmallVec<[i64; 4]> = SmallVec::from_elem(0, sizes.len());
-            (sizes[usize::from(axis)], offsets[usize::from(axis)]) = (width.into(), i64::from(k * width));
+            let offsets: SmallVec<[i64; 4]> = SmallVec::from_elem(0, sizes.len());
+            sizes[usize::from(axis)] = width.into();
             func.set_ints(op, keys::OFFSETS, &offsets);
             func.set_ints(op, keys::SIZES, &sizes);
-            func.insert_before(before, op);
+            func.insert_before(self.end, op);
             let part = func.results(op)[0];
             self.strips[v] = part.into();
             return part;
         };
-        let known = self.leaves.iter().find(|l| (l.0, l.1) == (v, axis)).map(|l| l.2);
-        let first = known.unwrap_or_else(|| {
-            let operands: SmallVec<[Value; 1]> = func.operands(leaf).into();
-            let segments: SmallVec<[u32; 1]> = func.segments(leaf).into();
-            let op = func.make_op(func.opcode(leaf), &operands, &segments, &[ty], func.op_loc(leaf));
-            *func.inherent_mut(op) = func.inherent(leaf).clone();
-            func.insert_before(before, op);
-            func.results(op)[0]
-        });
-        if known.is_none() {
-            self.leaves.push((v, axis, first));
+        if let Some(known) = self.leaves.iter().find(|l| (l.0, l.1) == (v, axis)) {
+            return known.2;
         }
-        if func.opcode(leaf) != Opcode::Iota || k == 0 {
-            return first;
+        let operands: SmallVec<[Value; 1]> = func.operands(leaf).into();
+        let segments: SmallVec<[u32; 1]> = func.segments(leaf).into();
+        let op = func.make_op(func.opcode(leaf), &operands, &segments, &[ty], func.op_loc(leaf));
+        *func.inherent_mut(op) = func.inherent(leaf).clone();
+        func.insert_before(self.end, op);
+        let mut part = func.results(op)[0];
+        if func.opcode(leaf) == Opcode::Iota {
+            let by = arith(func, self.end, Opcode::Muli, self.index, width.into());
+            let by = self.put(func, Opcode::Splat, &[by], &[1], ty);
+            part = self.put(func, Opcode::Addi, &[part, by], &[1, 1], ty);
         }
-        let by = func.make_op(Opcode::Constant, &[], &[], &[ty], func.op_loc(leaf));
-        func.set_attr(by, keys::VALUE, AttrData::Int(i64::from(k * width), None));
-        func.insert_before(before, by);
-        let by = func.results(by)[0];
-        let sum = func.make_op(Opcode::Addi, &[first, by], &[1, 1], &[ty], func.op_loc(leaf));
-        func.insert_before(before, sum);
-        func.results(sum)[0]
+        self.leaves.push((v, axis, part));
+        part
+    }
+
+    fn put(
+        &self,
+        func: &mut Function,
+        opcode: Opcode,
+        operands: &[Value],
+        segments: &[u32],
+        ty: Type,
+    ) -> Value {
+        let op = func.make_op(opcode, operands, segments, &[ty], func.op_loc(self.end));
+        func.insert_before(self.end, op);
+        func.results(op)[0]
     }
 
     /// Where a strip is loaded from or stored to.
-    fn place(
-        &mut self,
-        func: &mut Function,
-        op: Op,
-        axis: u8,
-        (k, count): (u32, u32),
-        before: Op,
-        operands: &mut [Value],
-    ) {
+    fn place(&mut self, func: &mut Function, op: Op, axis: u8, operands: &mut [Value]) {
         let begin = 1 + usize::from(func.opcode(op) == Opcode::TiledStore);
         let at = begin + usize::from(axis);
         let Some(&c) = operands.get(at) else { return };
-        if self.places[op].is_empty() {
-            self.places[op] = coordinates(func, before, c, count);
-        }
-        operands[at] = self.places[op][k as usize];
+        let first = first_coordinate(func, self.around, c, self.count);
+        let ty = func.value_type(first);
+        let index = match func.value_type(self.index) == ty {
+            true => self.index,
+            false => widened(func, self.end, self.index, ty),
+        };
+        operands[at] = self.put(func, Opcode::Addi, &[first, index], &[1, 1], ty);
         // All coordinates are of one type.
-        let ty = func.value_type(operands[at]);
         for c in operands.iter_mut().skip(begin) {
             if func.value_type(*c) != ty {
-                *c = widened(func, before, *c, ty);
+                *c = widened(func, self.around, *c, ty);
             }
         }
     }

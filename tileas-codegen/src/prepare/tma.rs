@@ -70,7 +70,8 @@ pub(super) fn rewrite_loads(draft: &mut Draft<'_>, isa: &dyn TargetIsa, threads:
     let limits = &isa.machine().limits;
     let mut budget = limits.smem_bytes / 8;
     let mut loads: Vec<Load> = Vec::new();
-    for &op in ops.iter().filter(|&&op| func.opcode(op) == Opcode::TiledLoad) {
+    let alone = |op: Op| !func.op_parent(op).is_some_and(|l| func.is_slice_loop(l));
+    for &op in ops.iter().filter(|&&op| func.opcode(op) == Opcode::TiledLoad && alone(op)) {
         let Some(mut load) = legal(func, op, isa, &written) else { continue };
         let Some(mut result) = func.result(op) else { continue };
         if load.dims.len() > 2 {

@@ -675,7 +675,14 @@ impl Checker<'_> {
         self.sub_tile(op, source.dims().unwrap_or(&[]), dims, keys::OFFSETS);
         if let Some(number) = func.named_operand(op, "number") {
             self.slice_number(op, number);
-            if !matches!(source.space(), Some(Space::Smem | Space::Tmem)) {
+            // Loops over slices are written out where these are in registers.
+            let counts = match func.value_def(number) {
+                crate::ir::ValueDef::Param(b, 0) => {
+                    func.block_parent(b).is_some_and(|l| func.is_slice_loop(l))
+                }
+                _ => false,
+            };
+            if !counts && !matches!(source.space(), Some(Space::Smem | Space::Tmem)) {
                 self.err(
                     op,
                     Code::E0221,

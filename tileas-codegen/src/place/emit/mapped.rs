@@ -186,7 +186,11 @@ impl Placer<'_> {
                 let second = self.get_in(rhs, c, block, Some(&at))?;
                 Ok(self.again(op, &[operand, second], layout))
             }
-            None => Ok(self.again(op, &[operand], layout)),
+            None => {
+                let number = self.func.named_operand(op, "number");
+                let operands: SmallVec<[Value; 2]> = std::iter::once(operand).chain(number).collect();
+                Ok(self.again(op, &operands, layout))
+            }
         }
     }
 
