@@ -839,7 +839,7 @@ pub const OPS: &[OpRow] = &[
         traits: EWS,
         rule: Rule::Custom,
         class: "Layout",
-        doc: "The sub-tile at static `offsets` (elements) of extent `sizes`. `at(%k)`: the last offset grows by `%k` times the last extent; only for placed tiles in shared or tensor memory, since registers have no addresses: kernels in value form have no use for it. A part that leaves the tile is undefined. Code is generated for parts of accumulators along their columns, for parts of operands as they are loaded, and for parts of register tiles whose elements each thread has already: columns where threads hold whole rows (chains with a `reduce` or a `dot`), there also runs of 128 rows; else runs of elements in row-major order whose length and start are multiples of 16 bytes per thread (512 elements of f32 with 128 threads).",
+        doc: "The sub-tile at static `offsets` (elements) of extent `sizes`. `at(%k)`: the last offset grows by `%k` times the last extent; for placed tiles in shared or tensor memory, and in loops over slices (`slices`, written by the compiler) for any, where `%k` is the loop's number: registers have no addresses, so such loops are written out. Kernels in value form have no use for it. A part that leaves the tile is undefined. Code is generated for parts of accumulators along their columns, for parts of operands as they are loaded, and for parts of register tiles whose elements each thread has already: columns where threads hold whole rows (chains with a `reduce` or a `dot`), there also runs of 128 rows; else runs of elements in row-major order whose length and start are multiples of 16 bytes per thread (512 elements of f32 with 128 threads).",
         ..BASE
     },
     OpRow {

@@ -635,7 +635,7 @@ impl Function {
         (self.opcode(before) == Opcode::ExitIf && self.opcode(op) == Opcode::For).then_some(before)
     }
 
-    /// Whether an op is a loop over the slices of a chain of register tiles, as `place` writes it. It belongs to the one
+    /// Whether an op is a loop over the slices of a chain of register tiles, as `place` and `prepare::strips` write it. It belongs to the one
     /// agent that runs the chain and is not scheduled: its ops run in program order, so that one slice is in registers at
     /// a time; what overlaps is the TMA store of one slice with the next, through the ring of its staging buffer.
     pub fn is_slice_loop(&self, op: Op) -> bool {

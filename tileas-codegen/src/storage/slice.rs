@@ -5,7 +5,7 @@
 //! proofs ([`super::check`], the verifier of materialised functions) do not. Cost: depth of nested slices.
 
 use super::access::Access;
-use crate::ir::{Function, Op, Opcode, Value, keys};
+use crate::ir::{Function, Op, Opcode, Space, Value, keys};
 use smallvec::SmallVec;
 
 /// Half-open ranges of elements, one per dimension.
@@ -20,9 +20,13 @@ pub fn base_of(func: &Function, mut v: Value) -> Value {
     v
 }
 
-/// The `extract_slice` with a number behind a stored tile: the slice is known when the program runs.
+/// The `extract_slice` with a number behind a stored tile: the slice is known when the program runs. Parts of register tiles are tiles of
+/// their own.
 pub fn numbered_slice(func: &Function, mut v: Value) -> Option<(Op, Value)> {
     loop {
+        if func.value_data(v).space() == Some(Space::Rmem) {
+            return None;
+        }
         let op = func.defining_op(v).filter(|&op| func.opcode(op) == Opcode::ExtractSlice)?;
         if let Some(number) = func.named_operand(op, "number") {
             return Some((op, number));
