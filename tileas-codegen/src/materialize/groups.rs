@@ -387,6 +387,18 @@ impl Groups<'_> {
         else {
             return;
         };
+        // Sums of which a loop stores slices are complete in front of it, and not waited for with each slice.
+        if func.is_slice_loop(op) {
+            let mut read = None;
+            let mut look = |o: Op| {
+                let mine = func.operands(o).iter().filter_map(|&v| self.computes(queue, v)).max();
+                read = read.max(mine);
+            };
+            func.walk(body, &mut look);
+            if let Some(number) = read {
+                self.wait(op, queue, number);
+            }
+        }
         let operands: SmallVec<[Value; 8]> = SmallVec::from_slice(func.operands(op));
         let kept: SmallVec<[bool; 8]> = operands.iter().map(|&v| self.takes_over(v, op)).collect();
         self.wait_for_reads(op, &operands, queue, &|n| n >= 3 && kept[n]);
