@@ -265,29 +265,33 @@ def test_64_bits_and_extents_that_are_constant():
     fails("E1103", lambda: run((1,), collatz, x.astype(np.int32), y.astype(np.int32), 1 << 40))
 
 
-def later(x):
-    return ct.load(x, (1,), (16,), memory_order=ct.MemoryOrder.ACQUIRE, memory_scope=ct.MemoryScope.SYS)  # here
+def later(a, acc):
+    return ct.mma(a, a, acc)  # here
 
 
 def test_errors_are_where_they_are_in_the_program():
     @ct.kernel
-    def ordered(x, y):
-        a = ct.load(x, (0,), (16,), memory_order=ct.MemoryOrder.ACQUIRE, memory_scope=ct.MemoryScope.DEVICE)  # here
-        ct.store(y, (0,), a + later(x))
+    def products(x, y):
+        a = ct.load(x, (0, 0), (128, 128))
+        b = ct.mma(a, a, a)  # here
+        c = later(a, a + 1.0)
+        ct.store(y, (0, 0), b + c)
 
-    error = fails("E1643", lambda: run((1,), ordered, normal(32), normal(32)))
-    kernel, helper = (inspect.getsourcelines(f) for f in (ordered._pyfunc, later))
-    at = [(first + n, text.index("ct.load") + 1) for texts, first in (kernel, helper) for n, text in enumerate(texts) if "# here" in text]
+    # Of f64 there are products of few elements only.
+    large = np.zeros((128, 128))
+    error = fails("E1643", lambda: run((1,), products, large, large.copy()))
+    kernel, helper = (inspect.getsourcelines(f) for f in (products._pyfunc, later))
+    at = [(first + n, text.index("ct.mma") + 1) for texts, first in (kernel, helper) for n, text in enumerate(texts) if "# here" in text]
     assert [(e.code, e.file, e.line, e.column) for e in error.errors] == [("E1643", __file__, *place) for place in at]
     assert f"{__file__}:{at[0][0]}" in str(error) and not error.errors[0].notes
     assert f"called from {__file__}:{at[0][0] + 1}" in error.errors[1].notes[0]
 
     @ct.kernel
-    def sine(x):
-        ct.store(x, (0,), ct.sin(ct.load(x, (0,), (16,))))
+    def bytes_of(x):
+        ct.store(x, (0,), ct.astype(ct.astype(ct.load(x, (0,), (16,)), ct.float8_e4m3fn), ct.float64))
 
-    error = fails("E0802", lambda: run((1,), sine, np.zeros(16)))
-    assert (error.errors[0].file, error.errors[0].line) == (__file__, inspect.getsourcelines(sine._pyfunc)[1] + 2)
+    error = fails("E0802", lambda: run((1,), bytes_of, np.zeros(16)))
+    assert (error.errors[0].file, error.errors[0].line) == (__file__, inspect.getsourcelines(bytes_of._pyfunc)[1] + 2)
     # What cuTile finds is cuTile's to say.
     with pytest.raises(ct.TileTypeError):
         run((1,), softmax, np.zeros((2, 3, 4), np.float32), np.zeros((2, 3, 4), np.float32), 4)
