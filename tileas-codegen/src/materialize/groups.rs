@@ -387,16 +387,15 @@ impl Groups<'_> {
         else {
             return;
         };
-        // Sums of which a loop stores slices are complete in front of it, and not waited for with each slice.
-        if func.is_slice_loop(op) {
-            let mut read = None;
-            let mut look = |o: Op| {
-                let mine = func.operands(o).iter().filter_map(|&v| self.computes(queue, v)).max();
-                read = read.max(mine);
-            };
+        // Sums of which a loop stores slices are complete in front of it, and not waited for with each slice. Nothing stays under way around the
+        // loop, which would wait for it at its head.
+        if func.is_slice_loop(op) && !queue.is_empty() {
+            let mut reads = false;
+            let mut look =
+                |o: Op| reads |= func.operands(o).iter().any(|&v| self.computes(queue, v).is_some());
             func.walk(body, &mut look);
-            if let Some(number) = read {
-                self.wait(op, queue, number);
+            if reads {
+                self.wait(op, queue, queue.len() - 1);
             }
         }
         let operands: SmallVec<[Value; 8]> = SmallVec::from_slice(func.operands(op));
