@@ -1,9 +1,9 @@
 //! What runs on one family runs on another: kernels of `test run` are compiled for sm_90a as well, assembled where their file has `test ptxas`, and
-//! executed under one order of events. Damaged waits for products are found.
+//! executed under one order of events. Damaged waits for products are found, and damaged turns of warpgroups.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::ExitCode;
-use tileas_codegen::ir::{Function, Opcode, keys};
+use tileas_codegen::ir::{Function, Op, Opcode, Sym, keys};
 use tileas_codegen::isa::TargetIsa;
 use tileas_codegen::testing::materialize::verify_materialized;
 use tileas_codegen::{Context, Settings, Stage};
@@ -41,6 +41,7 @@ fn run(text: &str, header: &Header, name: &str) -> anyhow::Result<Vec<&'static s
     for (source, kernel) in module.functions.iter().zip(&run.kernels) {
         let materialized = kernel.materialized.as_ref().expect("the kernel has agents");
         damaged(materialized, &*isa)?;
+        out_of_turn(materialized, &*isa)?;
         execute(&Forms { source, materialized, ptx: &ptx, metadata: &metadata }, &cases)?;
     }
     Ok(Vec::new())
@@ -59,6 +60,82 @@ fn damaged(func: &Function, isa: &dyn TargetIsa) -> anyhow::Result<()> {
         let errors = verify_materialized(&mutant, isa).err();
         let found = errors.is_some_and(|e| e.iter().any(|e| e.code.as_str() == "E0712"));
         anyhow::ensure!(found, "a wait that leaves {} under way is not found", pending + 1);
+    }
+    Ok(())
+}
+
+/// A change that a kernel with turns does not stand.
+type Damage<'a> = (&'static str, Box<dyn Fn(&mut Function) + 'a>);
+
+/// Where warpgroups take turns, the verifier refuses what is not given, given too early, or shared.
+fn out_of_turn(func: &Function, isa: &dyn TargetIsa) -> anyhow::Result<()> {
+    let of = |code: Opcode| func.ops().filter(move |&op| func.opcode(op) == code);
+    let Some(give) = of(Opcode::AsyncPipelineGiveTurn).next() else { return Ok(()) };
+    let with = |code: Opcode, key: Sym| of(code).filter(move |&op| func.has_attr(op, key));
+    let switch = of(Opcode::AsyncPipelineAgentSwitch).next().expect("agents");
+    let dealt = with(Opcode::For, keys::DEALT).next().expect("a loop that is dealt out");
+    let body = func.op_block_at(dealt, 0).expect("a body");
+    let waits = |l: Op| {
+        let mut found = false;
+        func.walk(func.op_block_at(l, 0).expect("a body"), &mut |o| {
+            found |= func.opcode(o) == Opcode::AsyncPipelineConsumerWait
+        });
+        found
+    };
+    let first =
+        func.block_ops(body).find(|&op| !func.regions(op).is_empty() && waits(op)).expect("an inner region");
+    let again = |f: &mut Function, before: Op| {
+        let more = f.make_op(Opcode::AsyncPipelineGiveTurn, &[], &[], &[], f.op_loc(before));
+        f.insert_before(before, more);
+    };
+    let mut all: Vec<Damage<'_>> = vec![
+        ("no turn is given", Box::new(move |f| f.remove_op(give))),
+        ("two turns are given", Box::new(move |f| again(f, give))),
+        (
+            "a turn is given before slots are waited for",
+            Box::new(move |f| {
+                f.remove_op(give);
+                again(f, first);
+            }),
+        ),
+        ("nothing is dealt out", Box::new(move |f| _ = f.inherent_mut(dealt).remove(keys::DEALT))),
+        ("there is one instance", Box::new(move |f| _ = f.inherent_mut(switch).remove(keys::INSTANCES))),
+        ("there are three instances", Box::new(move |f| f.set_ints(switch, keys::INSTANCES, &[3, 1]))),
+        ("the barriers of turns lie in a buffer", Box::new(move |f| f.set_int(switch, keys::TURN_AT, 0))),
+        (
+            "there are no barriers for turns",
+            Box::new(move |f| _ = f.inherent_mut(switch).remove(keys::TURN_AT)),
+        ),
+    ];
+    for op in with(Opcode::AllocTensor, keys::STRIDE) {
+        all.push((
+            "instances share a buffer",
+            Box::new(move |f| _ = f.inherent_mut(op).remove(keys::STRIDE)),
+        ));
+        let stride = func.attr_int(op, keys::STRIDE).unwrap_or(0);
+        all.push((
+            "buffers of instances overlap",
+            Box::new(move |f| f.set_int(op, keys::STRIDE, stride / 2)),
+        ));
+        all.push((
+            "buffers of instances reach into others",
+            Box::new(move |f| f.set_int(op, keys::STRIDE, 2 * stride)),
+        ));
+    }
+    for op in with(Opcode::AsyncPipelineCreatePipeline, keys::INSTANCES) {
+        all.push((
+            "instances share a pipe",
+            Box::new(move |f| _ = f.inherent_mut(op).remove(keys::INSTANCES)),
+        ));
+        all.push(("an instance has no named barrier", Box::new(move |f| f.set_int(op, keys::NAMED, 15))));
+    }
+    for op in of(Opcode::AsyncPipelineCreatePipeline).filter(|&op| !func.has_attr(op, keys::INSTANCES)) {
+        all.push(("all have what is each one's", Box::new(move |f| f.set_int(op, keys::INSTANCES, 2))));
+    }
+    for (what, change) in all {
+        let mut mutant = func.clone();
+        change(&mut mutant);
+        anyhow::ensure!(verify_materialized(&mutant, isa).is_err(), "not found: {what}");
     }
     Ok(())
 }

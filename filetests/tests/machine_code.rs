@@ -95,6 +95,19 @@ fn two_products_are_issued_together() {
     }
 }
 
+/// Warpgroups in turns: the eight instructions of a step of 128 x 128 x 64 are one batch, and the batch before is under way.
+#[test]
+fn two_batches_are_under_way_in_turns() {
+    if skipped() {
+        return;
+    }
+    let codes = assembled("gemm_persistent_tiles", &["consumers=ping-pong"]);
+    assert!(!codes.contains(&Code::Spill), "{codes:?}");
+    assert_eq!(steps(&codes).iter().map(|s| s[0]).collect::<Vec<_>>(), [8], "{codes:?}");
+    // The first step of a tile stands in front of the loop.
+    assert_eq!(codes.iter().filter(|&&c| c == Code::Multiply).count(), 16);
+}
+
 /// One iteration after the other: nothing is left under way.
 #[test]
 fn the_measure_notices() {

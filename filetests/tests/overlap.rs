@@ -5,7 +5,8 @@
 //! instead of two makes that impossible; the second test shows that the measure notices.
 //!
 //! In Hopper's attention two warpgroups take turns: each issues the products of a step between two steps of the other. Without their
-//! barriers they do not, which shows that this measure notices, too.
+//! barriers they do not, which shows that this measure notices, too. In a persistent GEMM each has a tile of its own: one begins its products when the other has issued its last one, and
+//! before that has stored; where both share a tile they store first.
 
 use tileas_codegen::{CompiledKernel, Context, Settings};
 use tileas_emu::host::data::{Fill, ViewSpec, place};
@@ -150,4 +151,71 @@ fn warpgroups_take_turns() {
 #[test]
 fn without_barriers_warpgroups_meet() {
     assert!((1..=4).any(|seed| alone(&products(seed, false)) < 2 * (STEPS - 1)));
+}
+
+/// Trips of a K loop that takes longer than what stands behind it, where every instruction takes a step.
+const LONG: i64 = 40;
+
+/// Steps at which a warp of each warpgroup issues its products, and at which lanes issue stores, of a persistent GEMM with that many tiles of 128 x 128.
+fn tiles(seed: u64, tiles: usize, consumers: &str) -> ([Vec<u64>; 2], Vec<u64>) {
+    let builder = Settings::default().with("target", "sm_90a").expect("an option");
+    let settings = builder.with("consumers", consumers).expect("an option");
+    let isa = tileas_isa::isa_for_cpu("sm_90a").expect("a target");
+    let mut context = Context::new();
+    let text = include_str!("../../examples/kernels/gemm_persistent_tiles.tileas");
+    let module = context.parse(text, &settings).expect("the kernel parses");
+    let compiled = context.compile(&module, &*isa, &settings).expect("the kernel compiles");
+    let kernel = &compiled.kernels[0];
+    let (mut memory, mut named) = (Memory::new(), Named::default());
+    let k = 64 * LONG as usize;
+    for (name, shape) in [("a", vec![128, k]), ("b", vec![128 * tiles, k]), ("c", vec![128, 128 * tiles])] {
+        let spec = ViewSpec { shape, strides: None, elem: "f16".into(), fill: Fill::Ints, pad: 256 };
+        let view = place(name, &spec, seed, &mut memory).expect("a view");
+        named.insert(name, View::emulated(&view, &memory, None));
+    }
+    named.insert("kt", LONG);
+    let events = run(kernel, &kernel.ptx, &named, memory, seed);
+    let steps = |warp: Option<usize>, wanted: &str| {
+        let of = |e: &&TraceEvent| {
+            e.what == wanted && matches!(e.lane, Lane::Warp(w) if warp.is_none_or(|warp| w as usize == warp))
+        };
+        events.events.iter().filter(of).map(|e| e.step).collect::<Vec<_>>()
+    };
+    ([0, 4].map(|warp| steps(Some(warp), "wgmma issued")), steps(None, "store issued"))
+}
+
+/// Each warpgroup has every second tile; it begins when the other has issued its last product, and before that has stored its tile.
+#[test]
+fn one_warpgroup_multiplies_while_the_other_one_stores() {
+    const ALL: usize = 5;
+    for seed in 1..=4 {
+        let (products, stores) = tiles(seed, ALL, "ping-pong");
+        // Eight instructions for 64 of K.
+        let each = 8 * LONG as usize;
+        assert_eq!(products.clone().map(|p| p.len()), [3 * each, 2 * each], "seed {seed}");
+        let of = |t: usize| &products[t % 2][t / 2 * each..][..each];
+        let (mut first, mut last) = (0, 0);
+        for t in 0..ALL - 1 {
+            let (end, begin) = (of(t)[each - 1], of(t + 1)[0]);
+            assert!(end < begin, "seed {seed}: tile {t} ends at {end}, the next one begins at {begin}");
+            // Stores are in the order of the lanes that issue them; two for a tile.
+            first += usize::from(stores.iter().filter(|&&s| s < begin).count() <= 2 * t + 1);
+            last += usize::from(stores.iter().filter(|&&s| s < begin).count() > 2 * t + 2);
+        }
+        // A load may come so late that a tile is stored before the next one begins.
+        assert!(first >= ALL - 2 && last == 0, "seed {seed}: {products:?} {stores:?}");
+    }
+}
+
+/// Together they store a tile before the next one begins.
+#[test]
+fn warpgroups_that_share_a_tile_do_not() {
+    for seed in 1..=2 {
+        let (products, stores) = tiles(seed, 3, "cooperative");
+        let each = products[0].len() / 3;
+        for t in 0..2 {
+            let begin = products[0][(t + 1) * each];
+            assert_eq!(stores.iter().filter(|&&s| s < begin).count(), 2 * t + 2, "seed {seed}");
+        }
+    }
 }

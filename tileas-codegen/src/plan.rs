@@ -43,8 +43,10 @@ pub struct AgentInfo {
     pub kind: AgentKind,
     /// Index of its first warp in the CTA.
     pub first_warp: u32,
-    /// Number of warps.
+    /// Number of warps, of each instance.
     pub warps: u32,
+    /// Warpgroups that run it in turns, each an iteration of the outermost loop ([`crate::agents::turns`]); 1: there are no turns.
+    pub instances: u32,
     /// Whether one elected lane runs everything.
     pub elect: bool,
     /// Registers per thread asked for with `setmaxnreg`; 0 = none is executed.
@@ -64,7 +66,19 @@ pub struct AgentPlan {
     pub entry_reg_cap: u32,
 }
 
+impl AgentInfo {
+    /// Warps of all instances.
+    pub fn all_warps(&self) -> u32 {
+        self.warps * self.instances
+    }
+}
+
 impl AgentPlan {
+    /// The agent that several warpgroups run in turns.
+    pub fn dealt(&self) -> Option<Agent> {
+        self.agents.iter().find(|(_, info)| info.instances > 1).map(|(a, _)| a)
+    }
+
     /// The first agent of a kind.
     pub fn first(&self, kind: AgentKind) -> Option<Agent> {
         self.agents.iter().find(|(_, info)| info.kind == kind).map(|(a, _)| a)

@@ -10,7 +10,7 @@
 //! allowed), both naming what is allowed. Elsewhere: what an option does (the stage that reads it).
 
 use crate::agents::AgentOptions;
-pub use crate::agents::PipelineStrategy;
+pub use crate::agents::{Consumers, PipelineStrategy};
 use crate::buffers::BufferOptions;
 pub use crate::constraints::ConstraintMode;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
@@ -227,6 +227,7 @@ word_setting!(SelectorKind: "auto" => SelectorKind::Auto, "spec" => SelectorKind
 word_setting!(ArmPolicy: "first-success" => ArmPolicy::FirstSuccess, "lowest-cost" => ArmPolicy::LowestCost,
     "permute" => ArmPolicy::Permute);
 word_setting!(G2Horizon: "growing" => G2Horizon::Growing, "fixed" => G2Horizon::Fixed);
+word_setting!(Consumers: "auto" => Consumers::Auto, "cooperative" => Consumers::Cooperative, "ping-pong" => Consumers::PingPong);
 word_setting!(PipelineStrategy: "auto" => PipelineStrategy::Auto, "none" => PipelineStrategy::None,
     "unspecialized" => PipelineStrategy::Unspecialized, "warp-specialize" => PipelineStrategy::WarpSpecialize);
 word_setting!(MemSemantics: "public" => MemSemantics::Public, "book" => MemSemantics::Book);
@@ -348,6 +349,10 @@ settings! {
     simt_warps: Option<u32> = None, "simt-warps", Allowed::PowerOfTwoOr(1, 16, "auto");
     /// Most agents that compute in registers; `auto`: one, or two where loops compute with products in tensor memory that share no tile.
     max_simt_agents: Option<u32> = None, "max-simt-agents", Allowed::IntOr(1, 4, "auto");
+    /// Who computes with products in registers in the iterations of an outermost loop. `cooperative`: all warpgroups of an agent, together on one tile. `ping-pong`: two
+    /// warpgroups in turns, each on a tile of its own, so that one stores its tile while the tensor core works for the other; an error where iterations cannot be
+    /// dealt out. `auto`: `ping-pong` where that is possible and the registers and shared memory suffice.
+    consumers: Consumers = Consumers::Auto, "consumers", Allowed::Words(&["auto", "cooperative", "ping-pong"]);
     /// 32-bit registers per thread that the widest tile of one slice may take.
     slice_regs: u32 = 64, "slice-regs", Allowed::PowerOfTwo(8, 128);
     /// Loads of matrix operands, loads in loops with products and stores of rows go through TMA where they can. It asks for pointers
@@ -589,6 +594,7 @@ impl Settings {
             slice_regs: self.slice_regs,
             strategy: self.pipeline_strategy,
             light: self.light_specialization,
+            instances: 1,
         }
     }
 
@@ -682,7 +688,7 @@ mod tests {
         assert_eq!(
             text.join(" "),
             "target=module select-kernels=all scheduler=auto require-pipelining=false max-stages=unlimited pipeline-strategy=auto \
-             pipeline-depth=auto simt-warps=auto max-simt-agents=auto slice-regs=64 tma-rewrite=true smem-bytes=target \
+             pipeline-depth=auto simt-warps=auto max-simt-agents=auto consumers=auto slice-regs=64 tma-rewrite=true smem-bytes=target \
              max-regs=target regalloc=report min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=DEBUG \
              published.constraint-mode=spec published.cycle-model=real published.selector=auto published.serial-threshold=8 \
              published.rrt-size-threshold=4096 published.arm-policy=first-success published.g2-horizon=growing \

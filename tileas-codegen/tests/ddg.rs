@@ -27,8 +27,14 @@ fn isa() -> SharedIsa {
 
 /// Register work on agent 0, TMA loads on 1, dots on 2.
 fn plan_of(func: &Function) -> AgentPlan {
-    let info =
-        |kind, first_warp, warps| AgentInfo { kind, first_warp, warps, elect: warps == 1, max_regs: 0 };
+    let info = |kind, first_warp, warps| AgentInfo {
+        kind,
+        first_warp,
+        warps,
+        instances: 1,
+        elect: warps == 1,
+        max_regs: 0,
+    };
     let mut plan = AgentPlan {
         agents: [info(AgentKind::Simt, 0, 4), info(AgentKind::Load, 4, 1), info(AgentKind::Mma, 5, 1)]
             .into_iter()

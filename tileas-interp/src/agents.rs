@@ -109,6 +109,10 @@ struct Frame {
     owner: Option<Op>,
     /// Of a loop: current value, bound, step.
     range: Option<(i64, i64, i64)>,
+    /// Of a loop that is dealt out: the number of the iteration, and whether its turn has come.
+    dealt: Option<(u64, bool)>,
+    /// The iteration is another instance's: only numbers and iterators go on.
+    passing: bool,
 }
 
 struct Agent {
@@ -118,6 +122,8 @@ struct Agent {
     groups: VecDeque<Group>,
     stores: VecDeque<Store>,
     threads: i64,
+    /// Which of how many instances it is, and whose turns are counted.
+    instance: (u64, u64, usize),
 }
 
 struct Machine<'a> {
@@ -129,6 +135,10 @@ struct Machine<'a> {
     rings: Vec<Ring>,
     agents: Vec<Agent>,
     loads: Vec<Load>,
+    /// By agent of the switch: iterations that may begin, or have begun, of its loop that is dealt out, less the first.
+    turns: Vec<u64>,
+    /// What each instance of an agent has for itself: the one of the first instance, and how many there are.
+    own: Vec<Value>,
     steps: u64,
 }
 
@@ -139,6 +149,9 @@ enum Step {
     Waits,
     Ended,
 }
+
+/// Instances of an agent, at most.
+const MOST_INSTANCES: i64 = 32;
 
 fn refuse<T>(f: &Function, op: Op, message: &str) -> InterpResult<T> {
     Err(InterpError::at(f, op, Fault::Unsupported, message))
@@ -159,7 +172,11 @@ impl<'a> Machine<'a> {
         steps: u64,
     ) -> InterpResult<Machine<'a>> {
         let (pipes, rings, agents, loads) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut m = Machine { f, memory, limits, program, pipes, rings, agents, loads, steps };
+        let (turns, own) = (Vec::new(), Vec::new());
+        let mut m = Machine { f, memory, limits, program, pipes, rings, agents, loads, turns, own, steps };
+        let switch = f.block_ops(f.entry()).find(|&op| f.opcode(op) == Opcode::AsyncPipelineAgentSwitch);
+        let list = switch.and_then(|op| f.attr_ints(op, keys::INSTANCES)).unwrap_or_default();
+        let instances = list.into_iter().max().unwrap_or(1).clamp(1, MOST_INSTANCES);
         let mut env: SecondaryMap<Value, Option<Val>> = SecondaryMap::new();
         for (v, x) in bound {
             env[*v] = Some(x.clone());
@@ -177,7 +194,8 @@ impl<'a> Machine<'a> {
                         return refuse(f, op, "has no slots");
                     };
                     let size = count(dims);
-                    let Some(left) = room.checked_sub(size as u64 * u64::from(slots)) else {
+                    let copies = if f.has_attr(op, keys::STRIDE) { instances } else { 1 };
+                    let Some(left) = room.checked_sub(size as u64 * u64::from(slots) * copies as u64) else {
                         return Err(InterpError::at(
                             f,
                             op,
@@ -191,7 +209,10 @@ impl<'a> Machine<'a> {
                         defined: FixedBitSet::with_capacity(size),
                     };
                     env[results[0]] = Some(Val::Buffer(m.rings.len()));
-                    m.rings.push(Ring { value: results[0], slots: vec![slot; slots as usize] });
+                    for _ in 0..copies {
+                        m.rings.push(Ring { value: results[0], slots: vec![slot.clone(); slots as usize] });
+                    }
+                    m.own.extend(results.iter().copied().filter(|_| copies > 1));
                 }
                 Opcode::AsyncPipelineCreatePipeline => {
                     let Some(pipe) = Pipe::of(f, op, limits.max_slots) else {
@@ -200,7 +221,9 @@ impl<'a> Machine<'a> {
                     for &r in results {
                         env[r] = Some(Val::End(m.pipes.len()));
                     }
-                    m.pipes.push(pipe);
+                    let copies = if pipe.own { instances } else { 1 };
+                    m.own.extend(results.iter().copied().filter(|_| copies > 1));
+                    m.pipes.extend((0..copies).map(|_| pipe.clone()));
                 }
                 Opcode::AsyncPipelineAgentSwitch => m.switch(op, &env)?,
                 _ => {
@@ -234,14 +257,32 @@ impl<'a> Machine<'a> {
         for (n, (&warps, &lane)) in warps.iter().zip(&lanes).enumerate() {
             let elect = matches!(f.attr_data(lane), AttrData::Name(s) if f.symbol(*s) == "elect");
             let Some(b) = f.op_block_at(op, n) else { return refuse(f, op, "has too few regions") };
-            self.agents.push(Agent {
-                env: env.clone(),
-                frames: vec![Frame { next: f.first_op(b), owner: None, range: None }],
-                matrix: VecDeque::new(),
-                groups: VecDeque::new(),
-                stores: VecDeque::new(),
-                threads: if elect { 1 } else { warps * 32 },
-            });
+            let instances = f.attr_ints(op, keys::INSTANCES).and_then(|list| list.get(n).copied());
+            let instances = instances.unwrap_or(1).clamp(1, MOST_INSTANCES) as usize;
+            for c in 0..instances {
+                let mut env = env.clone();
+                for &v in self.own.iter().filter(|_| instances > 1) {
+                    if let Some(Val::Buffer(k) | Val::End(k)) = &mut env[v] {
+                        *k += c;
+                    }
+                }
+                self.agents.push(Agent {
+                    env,
+                    frames: vec![Frame {
+                        next: f.first_op(b),
+                        owner: None,
+                        range: None,
+                        dealt: None,
+                        passing: false,
+                    }],
+                    matrix: VecDeque::new(),
+                    groups: VecDeque::new(),
+                    stores: VecDeque::new(),
+                    threads: if elect { 1 } else { warps * 32 },
+                    instance: (c as u64, instances as u64, n),
+                });
+            }
+            self.turns.push(0);
         }
         Ok(())
     }

@@ -100,6 +100,8 @@ pub struct Pipe {
     pub full_by: Signal,
     /// How empty is signalled.
     pub empty_by: Signal,
+    /// Each instance of its agent has one.
+    pub own: bool,
 }
 
 impl Pipe {
@@ -122,6 +124,7 @@ impl Pipe {
             empty: ring(empty_by, &empty_count),
             full_by,
             empty_by,
+            own: f.has_attr(op, keys::INSTANCES),
         })
     }
 }

@@ -1064,10 +1064,11 @@ pub const OPS: &[OpRow] = &[
             may("owner_warp", Int),
             may("scratch", Int),
             may("named", Int),
+            may("stride", Int),
         ],
         traits: &[Pure, Uniform],
         rule: Rule::Custom,
-        doc: "A ring buffer: the leading dimension counts slots. `offset`: bytes from the shared-memory base; `column`: first tensor-memory column. `scratch`: no buffer of tiles, but what register ops of the agent with that number take for themselves between its warps, which meet at the named barrier `named`.",
+        doc: "A ring buffer: the leading dimension counts slots. `offset`: bytes from the shared-memory base; `column`: first tensor-memory column. `scratch`: no buffer of tiles, but what register ops of the agent with that number take for themselves between its warps, which meet at the named barrier `named`. `stride`: of an agent with instances each has such a buffer, so many bytes behind that of the instance before.",
         ..BASE
     },
     // -- matrix multiply
@@ -1141,11 +1142,11 @@ pub const OPS: &[OpRow] = &[
             many("inits", Ty::Any),
         ],
         results: Arity::Many,
-        attrs: &[may("dots_complete", Unit)],
+        attrs: &[may("dots_complete", Unit), may("dealt", Unit)],
         regions: 1,
         traits: &[Schedulable],
         rule: Rule::Custom,
-        doc: "Counted loop: the body runs for lower, lower + step, … below upper (signed; step > 0). Upper + step must fit the type of the index. `dots_complete`, written by the compiler: behind the last iteration the agent waits for all its products onto registers.",
+        doc: "Counted loop: the body runs for lower, lower + step, … below upper (signed; step > 0). Upper + step must fit the type of the index. `dots_complete`, written by the compiler: behind the last iteration the agent waits for all its products onto registers. `dealt`, written by the compiler: the instances of the agent run the iterations in turns; see `async.pipeline.give_turn`.",
         ..BASE
     },
     OpRow {
@@ -1228,10 +1229,11 @@ pub const OPS: &[OpRow] = &[
             may("full_at", Int),
             may("empty_at", Int),
             may("channel", Int),
+            may("instances", Int),
         ],
         traits: &[Pipeline],
         rule: Rule::Custom,
-        doc: "A channel bundle: one full/empty barrier pair per slot. `full`, `empty`: how the side is signalled and its arrival count (`tx(count, bytes)`). `publish`: fence before an arriving commit. `named`: both sides are whole warps of one agent and this named barrier replaces the mbarriers. `full_at`, `empty_at`: shared-memory byte offsets of the barrier arrays.",
+        doc: "A channel bundle: one full/empty barrier pair per slot. `full`, `empty`: how the side is signalled and its arrival count (`tx(count, bytes)`). `publish`: fence before an arriving commit. `named`: both sides are whole warps of one agent and this named barrier replaces the mbarriers. `instances`: all of it is one agent's, and each of its instances has such a pipeline, with the named barrier behind that of the instance before. `full_at`, `empty_at`: shared-memory byte offsets of the barrier arrays.",
         ..BASE
     },
     OpRow {
@@ -1295,6 +1297,14 @@ pub const OPS: &[OpRow] = &[
         ..BASE
     },
     OpRow {
+        name: "async.pipeline.give_turn",
+        results: Arity::Many,
+        traits: &[Pipeline],
+        rule: Rule::Custom,
+        doc: "In a loop that is `dealt` to the instances of an agent: the instance that runs the next iteration may begin. It waits for that at the begin of its iteration. What an instance has waited for until here it has waited for before the next one does. Written by the compiler.",
+        ..BASE
+    },
+    OpRow {
         name: "async.pipeline.agent_switch",
         attrs: &[
             need("num_warps", Ints),
@@ -1302,12 +1312,14 @@ pub const OPS: &[OpRow] = &[
             need("lanes", Any),
             need("max_regs", Ints),
             may("num_agents_per_group", Int),
+            may("instances", Ints),
+            may("turn_at", Int),
         ],
         results: Arity::Many,
         regions: 255,
         traits: &[Pipeline],
         rule: Rule::Custom,
-        doc: "Each region runs on its own warps.",
+        doc: "Each region runs on its own warps: `num_warps` of them from `warp_id` on, or, where an agent has `instances`, so many each, which run the same region and deal out the iterations of its loop that is `dealt`: instance c runs the iterations c, c + n, …. Iterators of pipelines with other agents go on through the iterations of the others, those of its own do not. `turn_at`: shared-memory byte offset of a barrier for each instance.",
         ..BASE
     },
     OpRow {

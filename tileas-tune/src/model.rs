@@ -140,7 +140,9 @@ impl Walk<'_> {
         let (func, machine) = (self.func, self.isa.machine());
         let Some(agent) = self.plan.op_agent[op].expand() else { return 0 };
         let (class, amount) = (cost::op_class(func, op), cost::work(func, op));
-        let own = u64::from(machine.real_occupancy(class, &amount));
+        // Of instances that take turns each does its part.
+        let own =
+            u64::from(machine.real_occupancy(class, &amount) / self.plan.agents[agent].instances.max(1));
         if let Some(sum) = work.agents.get_mut(agent.index()) {
             *sum = sum.saturating_add(own);
         }

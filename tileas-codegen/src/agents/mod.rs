@@ -12,6 +12,7 @@
 //! Cost: linear in the ops, but for the near-constant factor of union-find.
 
 mod scalars;
+pub mod turns;
 
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
@@ -39,6 +40,8 @@ pub struct AgentOptions {
     pub light: bool,
     /// Registers per thread that the caller fixes for the whole kernel; then no agent asks for others. Default: none.
     pub max_regs: Option<u32>,
+    /// Warpgroups that take turns at the iterations of the outermost loop, where [`turns`] allows it. Default: 1.
+    pub instances: u32,
 }
 
 /// How loops become pipelines.
@@ -53,6 +56,18 @@ pub enum PipelineStrategy {
     Unspecialized,
     /// An agent for each engine.
     WarpSpecialize,
+}
+
+/// How warpgroups that multiply share the work.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
+pub enum Consumers {
+    /// In turns where that is possible and fits, else together.
+    #[default]
+    Auto,
+    /// All on one tile.
+    Cooperative,
+    /// Two in turns, each on a tile of its own.
+    PingPong,
 }
 
 impl PipelineStrategy {
@@ -75,6 +90,7 @@ impl Default for AgentOptions {
             strategy: PipelineStrategy::Auto,
             light: false,
             max_regs: None,
+            instances: 1,
         }
     }
 }
@@ -187,7 +203,10 @@ pub fn plan_agents(
     };
     let mut warp = 0_u32;
     for kind in kinds {
-        let warps = if kind == AgentKind::Simt { opts.simt_warps.max(1) } else { 1 };
+        let (warps, instances) = match kind {
+            AgentKind::Simt => (opts.simt_warps.max(1), opts.instances.max(1)),
+            _ => (1, 1),
+        };
         if kind == AgentKind::Simt {
             warp = warp.next_multiple_of(isa.machine().limits.warpgroup_warps.max(1));
         }
@@ -195,10 +214,11 @@ pub fn plan_agents(
             kind,
             first_warp: warp,
             warps,
+            instances,
             elect: kind != AgentKind::Simt,
             max_regs: 0,
         });
-        warp += warps;
+        warp += warps * instances;
     }
     plan.op_agent.resize(func.num_ops());
     budget(&mut plan, warp, isa, opts, func.loc)?;
@@ -313,8 +333,8 @@ pub fn raise(plan: &mut AgentPlan, need: u32, isa: &dyn TargetIsa, opts: &AgentO
     let limits = &isa.machine().limits;
     let group = limits.warpgroup_warps.max(1);
     let need = need.next_multiple_of(8).min(limits.regs_per_thread / 8 * 8);
-    let warps = plan.agents.values().map(|a| a.first_warp + a.warps).max().unwrap_or(0);
-    let simt = plan.agents.values().filter(|a| a.kind == AgentKind::Simt).count() as u32;
+    let warps = plan.agents.values().map(|a| a.first_warp + a.all_warps()).max().unwrap_or(0);
+    let simt = plan.agents.values().filter(|a| a.kind == AgentKind::Simt).map(|a| a.instances).sum::<u32>();
     let may = opts.max_regs.is_none()
         && opts.simt_warps.is_multiple_of(group)
         && isa.features().has(Feature::SetMaxRegisters);

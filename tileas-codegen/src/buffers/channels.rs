@@ -143,6 +143,17 @@ impl PipeData {
         }
     }
 
+    /// Whether both sides are one agent's.
+    pub fn is_own(&self, agent: Agent) -> bool {
+        self.producer.agent == agent && self.consumers.iter().all(|c| c.key.agent == agent)
+    }
+
+    /// Whether an agent with instances takes a slot of another agent in each iteration that they run in turns; see [`crate::agents::turns`].
+    pub fn is_taken_in_turns(&self, func: &Function, agent: Agent) -> bool {
+        let outermost = func.block_parent(self.home).is_some_and(|l| func.op_block(l) == Some(func.entry()));
+        outermost && !self.is_own(agent) && self.consumers.iter().any(|c| c.key.agent == agent)
+    }
+
     /// Whether its slots are freed one by one in later iterations: the staging buffers of a loop over slices. Their producer
     /// and the lane that stores belong to one agent, which orders them by a named barrier, so that an iteration need only wait
     /// until the store before the last `depth - 1` has read its slot.

@@ -119,6 +119,8 @@ struct Ring {
     cover: u64,
     period: u64,
     shrunk: bool,
+    /// Slots come in such numbers: as many as instances that take turns, so that each of them finds its own ones.
+    step: u32,
 }
 
 /// The schedule of the loop whose body is the pipe's home.
@@ -221,6 +223,7 @@ pub fn choose(
 ) -> CodegenResult<Chosen> {
     let &Input { world, isa, smem_limit, opts, scratch } = input;
     let World { func, plan, sched, needs: runs, .. } = world;
+    let own = memory::Own::of(plan, webs, pipes);
     let party = Party { func, plan, needs: runs };
     // A fixed depth is a hard limit, and what every ring gets.
     let max_depth = opts.pipeline_depth.or(opts.max_depth).unwrap_or(u32::MAX).max(1);
@@ -276,15 +279,20 @@ pub fn choose(
         }
         let cap = cost::executions(func, p.home).map_or(u32::MAX, |n| n.clamp(1, u64::from(u32::MAX)) as u32);
         let cap = cap.saturating_add(u32::from(p.carry().is_some()));
+        let step = own
+            .as_ref()
+            .map_or(1, |o| if p.is_taken_in_turns(func, o.agent) { o.instances } else { 1 })
+            .min(cap);
         // Rings that share a web become one.
         let mut ring = Ring {
             pipes: smallvec::smallvec![id],
-            need: d.min(cap),
+            need: d.next_multiple_of(step).min(cap / step * step),
             depth: 0,
-            cap: cap.min(max_depth),
+            cap: (cap.min(max_depth) / step * step).max(step),
             cover,
             period,
             shrunk: false,
+            step,
         };
         rings.retain_mut(|r| {
             let shared = r.pipes.iter().any(|&o| pipes[o].webs.iter().any(|w| p.webs.contains(w)));
@@ -300,7 +308,7 @@ pub fn choose(
     }
     rings.sort_by_key(|r| r.pipes.first().copied());
     for r in &mut rings {
-        r.depth = r.need.min(max_depth);
+        r.depth = r.need.min(r.cap);
     }
     let silent: SmallVec<[Pipe; 4]> = pipes.keys().filter(|&p| is_silent(func, pipes, &pipes[p])).collect();
     // Memory of its own for every web; where that does not fit, webs of which one is dead before the other share, then
@@ -309,20 +317,30 @@ pub fn choose(
     let fits = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
         apply(func, rings, webs, pipes);
         silent.iter().for_each(|&p| pipes[p].has_empty = true);
-        memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, None)
+        memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, own.as_ref(), None)
             .or_else(|_| {
                 let shared = sharing.get_or_init(|| Sharing::find(world, webs, pipes));
-                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, Some((shared, false)))
+                memory::lay_out(
+                    func,
+                    isa,
+                    smem_limit,
+                    webs,
+                    pipes,
+                    scratch,
+                    own.as_ref(),
+                    Some((shared, false)),
+                )
             })
             .or_else(|_| {
-                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, sharing.get().map(|s| (s, true)))
+                let waits = sharing.get().map(|s| (s, true));
+                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, own.as_ref(), waits)
             })
     };
     // The needed depth (R3) first; what does not fit shrinks, the ring with most slots first.
     let mut map = fits(&rings, webs, pipes);
     while map.is_err() {
-        let Some(r) = rings.iter_mut().filter(|r| r.depth > 1).max_by_key(|r| r.depth) else { break };
-        r.depth -= 1;
+        let Some(r) = rings.iter_mut().filter(|r| r.depth > r.step).max_by_key(|r| r.depth) else { break };
+        r.depth -= r.step;
         r.shrunk = true;
         map = fits(&rings, webs, pipes);
     }
@@ -337,13 +355,13 @@ pub fn choose(
         let pick = rings
             .iter()
             .enumerate()
-            .filter(|(i, r)| !full[*i] && !r.shrunk && r.depth < r.cap.min(most) && short(r) < 0)
+            .filter(|(i, r)| !full[*i] && !r.shrunk && r.depth + r.step <= r.cap.min(most) && short(r) < 0)
             .min_by_key(|(i, r)| (short(r), *i))
             .map(|(i, _)| i);
         let Some(i) = pick else { break };
-        rings[i].depth += 1;
+        rings[i].depth += rings[i].step;
         if fits(&rings, webs, pipes).is_err() {
-            rings[i].depth -= 1;
+            rings[i].depth -= rings[i].step;
             full[i] = true;
         }
     }
@@ -353,7 +371,7 @@ pub fn choose(
     let whole = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
         apply(func, rings, webs, pipes);
         silent.iter().for_each(|&p| pipes[p].has_empty = true);
-        let map = memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, None).ok()?;
+        let map = memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, own.as_ref(), None).ok()?;
         Some((isa.machine().limits.smem_bytes + BASE_ALIGN) / (map.dynamic_smem + BASE_ALIGN))
     };
     if let Some(ctas) = whole(&rings, webs, pipes).filter(|_| opts.pipeline_depth.is_none()) {
@@ -361,13 +379,16 @@ pub fn choose(
         loop {
             let bulk = |&id: &Pipe| pipes[id].tx > 0 && pipes[id].distance == 0;
             let grows = |r: &Ring| {
-                r.depth > 1 && !r.shrunk && r.depth < r.cap.min(opts.max_slots) && r.pipes.iter().all(bulk)
+                r.depth > 1
+                    && !r.shrunk
+                    && r.depth + r.step <= r.cap.min(opts.max_slots)
+                    && r.pipes.iter().all(bulk)
             };
             let pick = rings.iter().enumerate().filter(|(i, r)| !ends[*i] && grows(r));
             let Some(i) = pick.min_by_key(|(i, r)| (r.depth, *i)).map(|x| x.0) else { break };
-            rings[i].depth += 1;
+            rings[i].depth += rings[i].step;
             if whole(&rings, webs, pipes).is_none_or(|now| now < ctas) {
-                rings[i].depth -= 1;
+                rings[i].depth -= rings[i].step;
                 ends[i] = true;
             }
         }

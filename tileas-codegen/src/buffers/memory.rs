@@ -1,19 +1,19 @@
 //! Where buffers and barriers lie.
 //!
 //! Shared memory, from a 1024-aligned base: tiles in web order, then what register ops of each agent take for themselves, then the full and empty barriers of each pipe
-//! (8 bytes a slot), then the word that receives the tensor-memory base. Tensor memory: slots of a web side by side,
+//! (8 bytes a slot), those of turns, then the word that receives the tensor-memory base. What each instance of an agent has for itself ([`Own`]) lies behind the other tiles, as often as there are instances. Tensor memory: slots of a web side by side,
 //! webs in order, the allocation a power of two of columns. With [`Sharing`], a web takes the first place that overlaps
 //! only webs it may share with; with waits (the flag beside it), where that is beyond the end of memory, only webs that it may wait for as well. Errors: E0602, E0603 with need, capacity and the largest
 //! consumer. Cost: linear; with sharing webs².
 
 use super::channels::{Pipe, PipeData};
 use super::share::Sharing;
-use crate::agents::Agent;
+use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Function, Space};
 use crate::isa::TargetIsa;
 use crate::storage::webs::{Web, Webs};
-use cranelift_entity::PrimaryMap;
+use cranelift_entity::{EntitySet, PrimaryMap};
 use smallvec::SmallVec;
 
 /// Bytes of one barrier.
@@ -36,11 +36,38 @@ pub struct Scratch {
     pub named: u32,
 }
 
+/// What each instance of an agent has for itself; see [`crate::agents::turns`].
+pub struct Own {
+    /// Instances.
+    pub instances: u32,
+    /// Whose they are.
+    pub agent: Agent,
+    /// Webs that no other agent touches.
+    pub webs: EntitySet<Web>,
+}
+
+impl Own {
+    /// Of the agent that has instances, if one has.
+    pub fn of(plan: &AgentPlan, webs: &Webs, pipes: &PrimaryMap<Pipe, PipeData>) -> Option<Own> {
+        let agent = plan.dealt()?;
+        let mut own = EntitySet::new();
+        own.extend(webs.webs.keys());
+        for p in pipes.values().filter(|p| !p.is_own(agent)) {
+            p.webs.iter().for_each(|&w| _ = own.remove(w));
+        }
+        Some(Own { instances: plan.agents[agent].instances, agent, webs: own })
+    }
+}
+
 /// The result of the layout.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MemoryMap {
     /// By agent that has some.
     pub scratch: SmallVec<[Scratch; 2]>,
+    /// Bytes from what one instance of an agent has for itself to what the next one has.
+    pub stride: u32,
+    /// First of the barriers by which instances take turns.
+    pub turn_at: u32,
     /// First byte after everything.
     pub end: u32,
     /// Dynamic shared memory to ask for, alignment slack included.
@@ -55,6 +82,7 @@ pub struct MemoryMap {
 ///
 /// # Errors
 /// E0602 or E0603 when a limit is exceeded.
+#[expect(clippy::too_many_arguments, reason = "all that has a place, and where")]
 pub fn lay_out(
     func: &Function,
     isa: &dyn TargetIsa,
@@ -62,6 +90,7 @@ pub fn lay_out(
     webs: &mut Webs,
     pipes: &mut PrimaryMap<Pipe, PipeData>,
     scratch: &[Scratch],
+    own: Option<&Own>,
     sharing: Option<(&Sharing, bool)>,
 ) -> CodegenResult<MemoryMap> {
     // What was placed: (web, first, end), per space, by where it begins; known where webs may share.
@@ -88,8 +117,8 @@ pub fn lay_out(
         };
     let limits = &isa.machine().limits;
     let barriers: u64 = pipes.values().map(|p| 2 * u64::from(p.depth) * u64::from(BARRIER_BYTES)).sum();
-    let own: u64 = scratch.iter().map(|s| u64::from(s.bytes.next_multiple_of(SCRATCH_ALIGN))).sum();
-    let most = u64::from(smem_limit).saturating_sub(barriers + own + 2 * u64::from(BASE_ALIGN));
+    let taken: u64 = scratch.iter().map(|s| u64::from(s.bytes.next_multiple_of(SCRATCH_ALIGN))).sum();
+    let most = u64::from(smem_limit).saturating_sub(barriers + taken + 2 * u64::from(BASE_ALIGN));
     let note = |list: &mut Vec<(Web, u64, u64)>, web: Web, at: u64, end: u64| {
         if sharing.is_some() {
             let n = list.partition_point(|p| p.1 <= at);
@@ -99,7 +128,8 @@ pub fn lay_out(
     let mut smem = 0u64;
     let mut columns = 0u64;
     let mut largest = [(0u64, Loc::NONE); 2];
-    for (web, w) in webs.webs.iter_mut() {
+    let is_own = |web: Web| own.is_some_and(|o| o.webs.contains(web));
+    for (web, w) in webs.webs.iter_mut().filter(|(web, _)| !is_own(*web)) {
         let loc = func.defining_op(w.root).map_or(Loc::NONE, |op| func.op_loc(op));
         let slots = u64::from(w.slots);
         match w.space {
@@ -133,7 +163,29 @@ pub fn lay_out(
         ));
     }
     let mut scratch: SmallVec<[Scratch; 2]> = SmallVec::from_slice(scratch);
-    for s in &mut scratch {
+    // What instances have for themselves lies together, once for each.
+    let mut stride = 0;
+    if let Some(o) = own {
+        let first = smem.next_multiple_of(u64::from(BASE_ALIGN));
+        let mut at = first;
+        for (_, w) in webs.webs.iter_mut().filter(|(web, _)| is_own(*web)) {
+            at = at.next_multiple_of(u64::from(w.alignment()));
+            w.at = u32::try_from(at).unwrap_or(u32::MAX);
+            let need = u64::from(w.slots) * u64::from(w.bytes());
+            at += need;
+            if need > largest[0].0 {
+                largest[0] = (need, func.defining_op(w.root).map_or(Loc::NONE, |op| func.op_loc(op)));
+            }
+        }
+        for s in scratch.iter_mut().filter(|s| s.agent == o.agent) {
+            at = at.next_multiple_of(u64::from(SCRATCH_ALIGN));
+            s.at = u32::try_from(at).unwrap_or(u32::MAX);
+            at += u64::from(s.bytes);
+        }
+        stride = (at - first).next_multiple_of(u64::from(BASE_ALIGN));
+        smem = first + stride * u64::from(o.instances);
+    }
+    for s in scratch.iter_mut().filter(|s| own.is_none_or(|o| o.agent != s.agent)) {
         let at = smem.next_multiple_of(u64::from(SCRATCH_ALIGN));
         s.at = u32::try_from(at).unwrap_or(u32::MAX);
         smem = at + u64::from(s.bytes);
@@ -151,6 +203,8 @@ pub fn lay_out(
             at += bytes;
         }
     }
+    let turn_at = u32::try_from(at).unwrap_or(u32::MAX);
+    at += own.map_or(0, |o| u64::from(o.instances * BARRIER_BYTES));
     let tmem_base_at = u32::try_from(at).unwrap_or(u32::MAX);
     if columns > 0 {
         at += 4;
@@ -168,5 +222,13 @@ pub fn lay_out(
     } else {
         columns.next_power_of_two().max(u64::from(limits.tmem_alloc_min_columns)) as u32
     };
-    Ok(MemoryMap { scratch, end: at as u32, dynamic_smem: dynamic as u32, tmem_columns: alloc, tmem_base_at })
+    Ok(MemoryMap {
+        scratch,
+        stride: stride as u32,
+        turn_at,
+        end: at as u32,
+        dynamic_smem: dynamic as u32,
+        tmem_columns: alloc,
+        tmem_base_at,
+    })
 }

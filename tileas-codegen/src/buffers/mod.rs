@@ -4,7 +4,6 @@
 //! turns into code. Steps: [`crate::storage::webs`], [`needs`] → [`channels`] → [`depth`] → [`memory`]. Nothing here searches for starts.
 //! [`BufferAssignment::dump`] prints everything with its reasons.
 
-pub mod alias;
 pub mod channels;
 pub mod depth;
 pub mod memory;

@@ -2,7 +2,7 @@
 //!
 //! In: the placed function, agents, schedules, needs, and the channels of all tiles and scalars. Out: more
 //! [`PipeData`], without payload. Method, per block: every pair of accesses to one view that may meet (see
-//! [`super::alias`]), in one execution of the block or from one to a later one, must be ordered by a path of the
+//! [`crate::storage::alias`]), in one execution of the block or from one to a later one, must be ordered by a path of the
 //! synchronisation graph ([`super::sync`]); where none is, a token is added from the first access to the second. A pair
 //! that is ordered the wrong way round an iteration (the later one stands first) is closed by the *empty* side of a
 //! token that runs forward. Completion: threads have passed the access; the lane that stored has waited for its bulk
@@ -18,7 +18,6 @@
 //! Cost: pairs of accesses per view; graph queries as many as accesses each time that a token has been added, since what the
 //! graph orders by then is found from each first access for all second ones at once.
 
-use super::alias::Touched;
 use super::channels::{Consumer, Ops, PipeData, PipeKind};
 use super::sync::{Point, Sync, World};
 use crate::agents::Agent;
@@ -26,6 +25,7 @@ use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::register_map;
 use crate::ir::{Block, Function, Op, Opcode, Publish, Value, keys};
 use crate::storage::access::{Class, Key, class_of};
+use crate::storage::alias::Touched;
 use smallvec::{SmallVec, smallvec};
 
 /// Items before which the lane of an agent waits for all that it has stored.

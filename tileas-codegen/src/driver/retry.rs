@@ -15,6 +15,7 @@ use crate::pass::Step;
 use crate::prepare::{PrepareOptions, legalize, prepare};
 use crate::ptx::FunctionInfo;
 use crate::schedule::SchedulerChoice;
+use crate::settings::Consumers;
 
 /// What is done with a prepared kernel.
 type Attempt<'a> = dyn FnMut(&mut Context, &Function, &mut Vec<CodegenError>) -> Result<(), Refusal> + 'a;
@@ -29,7 +30,19 @@ impl Context {
         warnings: &mut Vec<CodegenError>,
     ) -> Result<Option<FunctionInfo>, Errors> {
         let before = warnings.len();
-        let mut stuck = match self.through(func, job, state, warnings) {
+        let first = self.through(func, job, state, warnings);
+        // Turns of warpgroups were not asked for.
+        let dealt = state.plan.as_ref().is_some_and(|plan| plan.dealt().is_some());
+        let short = |w: &CodegenError| w.code == Code::W0903;
+        let bad = first.is_err() || warnings[before..].iter().any(short);
+        if bad && dealt && job.settings.consumers == Consumers::Auto {
+            let mut settings = job.settings.clone();
+            settings.consumers = Consumers::Cooperative;
+            warnings.truncate(before);
+            let job = Job { settings: &settings, ..job.clone() };
+            return self.serially_if_need_be(func, &job, state, warnings);
+        }
+        let mut stuck = match first {
             Err(found) if may_run_serially(&found, job) => found,
             // Tiles on their way to stores through TMA take memory as well: without them it may suffice. If not, without overlap.
             Err(found) if job.settings.tma_rewrite && stuck_for_memory(&found) => {

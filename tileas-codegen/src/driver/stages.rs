@@ -7,6 +7,7 @@
 use super::refine::Refiner;
 use super::result::KernelState;
 use super::unheeded;
+use crate::agents::turns::{INSTANCES, dealt_loop};
 use crate::agents::{self, AgentOptions, AgentPlan, plan_agents};
 use crate::buffers::{BufferAssignment, assign_buffers_in};
 use crate::constraints::ConstraintMap;
@@ -14,13 +15,13 @@ use crate::ddg::refine::Extra;
 use crate::ddg::{Pass, ScheduleAnalysis, ScheduledRegion, Scheduler, schedule_pass};
 use crate::error::{Code, CodegenError, CodegenResult, Errors, Loc};
 use crate::ir::layouts::registers_per_thread;
-use crate::ir::{Function, Opcode};
+use crate::ir::{Function, Op, Opcode};
 use crate::isa::{AccAllocation, TargetIsa};
 use crate::materialize::{MaterializeScratch, materialize_in};
 use crate::pass::legalize;
 use crate::place::{self, place_in};
 use crate::schedule::SearchSteps;
-use crate::settings::Settings;
+use crate::settings::{Consumers, Settings};
 use crate::storage::classify::{Classes, classify, is_product};
 use crate::storage::{self, Storage};
 
@@ -131,13 +132,19 @@ impl<'f> Planned<'f> {
     ) -> Result<Planned<'f>, Refusal> {
         let classes = classify(func, isa.acc_home()).map_err(Refusal::room)?;
         let mut options = settings.agent_options();
+        if let Some(planned) = in_turns(func, &classes, isa, settings, options, &mut spare)? {
+            let (plan, placed) = planned;
+            return Ok(Planned { func, classes, plan, placed, spare });
+        }
         if settings.simt_warps.is_none() {
             options.simt_warps = options.simt_warps.max(product_warps(func, isa));
         }
         let plan = plan_agents(func, &classes, isa, &options).map_err(Refusal::room)?;
         let (plan, placed) = match settings.simt_warps {
             None if place::pressure::is_wide(func, &classes) => {
-                wider(func, &classes, plan, isa, settings, options, &mut spare)
+                let (plan, placed, _) =
+                    wider(func, &classes, plan, isa, settings, options, MOST_WARPS, &mut spare);
+                (plan, placed)
             }
             _ => (plan, None),
         };
@@ -162,6 +169,51 @@ impl<'f> Planned<'f> {
     }
 }
 
+/// Who runs what, and the kernel placed for that.
+type Chosen = (AgentPlan, Option<(Function, AgentPlan)>);
+
+/// The plan in which warpgroups take turns, where they can and registers suffice.
+fn in_turns(
+    func: &Function,
+    classes: &Classes,
+    isa: &dyn TargetIsa,
+    settings: &Settings,
+    options: AgentOptions,
+    spare: &mut Option<Function>,
+) -> Result<Option<Chosen>, Refusal> {
+    let asked = settings.consumers == Consumers::PingPong;
+    let group = isa.machine().limits.warpgroup_warps.max(1);
+    let free = settings.simt_warps.is_none_or(|n| n == group)
+        && settings.max_simt_agents.is_none_or(|n| n == 1)
+        && settings.pipeline_strategy.specializes(isa);
+    if settings.consumers == Consumers::Cooperative || !asked && !free {
+        return Ok(None);
+    }
+    let refusal = |at: Option<Op>, why: &str| {
+        let loc = at.map_or(func.loc, |op| func.op_loc(op));
+        let text = format!("warpgroups cannot take turns (option consumers): {why}");
+        Refusal::Other(CodegenError::new(Code::E0508, loc, text).into())
+    };
+    match dealt_loop(func, classes, isa) {
+        Err((at, why)) if asked => return Err(refusal(at, why)),
+        Err(_) => return Ok(None),
+        Ok(_) if !free => {
+            return Err(refusal(None, "it goes with one agent of one warpgroup, and one that loads"));
+        }
+        Ok(_) => {}
+    }
+    let options =
+        AgentOptions { simt_warps: group, max_simt_agents: Some(1), instances: INSTANCES, ..options };
+    let planned = plan_agents(func, classes, isa, &options).ok().and_then(|plan| {
+        let (plan, placed, lacks) = wider(func, classes, plan, isa, settings, options, group, spare);
+        (lacks == 0).then_some((plan, placed))
+    });
+    match planned {
+        None if asked => Err(refusal(None, "a warpgroup has too few registers for a whole tile")),
+        planned => Ok(planned),
+    }
+}
+
 /// Warps that multiply together, where accumulators are in their registers: two warpgroups where there are rows for both. While one waits for
 /// its product, or computes with it, the tensor core has the other's.
 fn product_warps(func: &Function, isa: &dyn TargetIsa) -> u32 {
@@ -175,8 +227,9 @@ fn product_warps(func: &Function, isa: &dyn TargetIsa) -> u32 {
     rows.map_or(0, |rows| (rows / 16).clamp(group, 2 * group))
 }
 
-/// The plan with the fewest warps, and with these the widest slices, whose registers suffice for the tiles that are alive together; where
-/// none does, the one that lacks least.
+/// The plan with the fewest warps, at most so many, and with these the widest slices, whose registers suffice for the tiles that are alive together; where
+/// none does, the one that lacks least, and how many that lacks.
+#[expect(clippy::too_many_arguments, reason = "what a plan is made from")]
 fn wider(
     func: &Function,
     classes: &Classes,
@@ -184,11 +237,12 @@ fn wider(
     isa: &dyn TargetIsa,
     settings: &Settings,
     mut options: AgentOptions,
+    most: u32,
     spare: &mut Option<Function>,
-) -> (AgentPlan, Option<(Function, AgentPlan)>) {
+) -> (AgentPlan, Option<(Function, AgentPlan)>, u32) {
     let mut best = (plan, None);
     let mut lacks = u32::MAX;
-    while options.simt_warps <= MOST_WARPS {
+    while options.simt_warps <= most {
         let Ok(plan) = plan_agents(func, classes, isa, &options) else { break };
         let budget = registers(&plan, settings);
         let in_registers = isa.acc_home().allocation == AccAllocation::Registers;
@@ -199,7 +253,7 @@ fn wider(
                 Ok((placed, its_plan)) => {
                     // Descriptors, and operands on their way, beside accumulators: seen with ptxas 13.5.
                     let beside = if in_registers { 32 } else { 0 };
-                    let peak = place::pressure::peak(&placed, options.simt_warps) + beside;
+                    let peak = place::pressure::peak(&placed, options.simt_warps, beside);
                     let mut missing = peak.saturating_sub(budget);
                     let (mut plan, mut its_plan) = (plan.clone(), its_plan);
                     if missing > 0 && agents::raise(&mut plan, peak + place::pressure::RESERVE, isa, &options)
@@ -217,7 +271,7 @@ fn wider(
                         *spare = Some(placed);
                     }
                     if missing == 0 {
-                        return best;
+                        return (best.0, best.1, 0);
                     }
                     if !cuts || peak >= before || place.slice_regs <= LEAST_SLICE {
                         break;
@@ -225,13 +279,13 @@ fn wider(
                     before = peak;
                 }
                 Err(e) if e.code == Code::E0507 => break,
-                Err(_) => return best,
+                Err(_) => return (best.0, best.1, lacks),
             }
             place.slice_regs /= 2;
         }
         options.simt_warps *= 2;
     }
-    best
+    (best.0, best.1, lacks)
 }
 
 /// An accumulator in registers is there as a whole, with what its instruction needs beside it.

@@ -143,7 +143,7 @@ codes! {
     E0504 = "the swizzle of a descriptor does not fit the tile";
     E0506 = "no register layout holds a tile";
     E0507 = "a register chain needs more registers than a thread has and cannot be sliced";
-    E0508 = "the agents of a kernel need more threads or registers than the target has";
+    E0508 = "the agents of a kernel need more threads or registers than the target has, or cannot be had as an option demands";
     E0509 = "the agent plan does not belong to the kernel";
     // -- E06: buffers
     E0601 = "a tile is read whose place holds another by then";

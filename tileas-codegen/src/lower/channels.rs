@@ -35,7 +35,7 @@ impl Lower<'_> {
     }
 
     /// Address of a barrier of slot `slot`.
-    fn barrier(&mut self, at: i32, slot: Operand) -> Operand {
+    pub(super) fn barrier(&mut self, at: i32, slot: Operand) -> Operand {
         let base = self.base();
         match slot {
             Operand::Imm(n) => Operand::addr(base, at + 8 * n as i32),
@@ -100,12 +100,13 @@ impl Lower<'_> {
 
     pub(super) fn producer_acquire(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
-        let Pipe { def, empty_at, tensor_side, named, .. } = self.pipes[p];
+        let Pipe { def, empty_at, tensor_side, named, own, .. } = self.pipes[p];
         if let (Some(id), true) = (named, def.empty != Signal::None) {
             // The issuing lane has waited for its bulk reads at the end of the last use.
             self.close_section();
             self.fence_signal(false);
-            self.b.bar_sync(id, self.threads());
+            let (id, threads) = (self.barrier_id(id, own), self.threads());
+            self.b.bar_sync(id, threads);
             self.fence_wait(false);
         } else if def.empty != Signal::None {
             if self.f.has_attr(op, keys::ISSUER) {
@@ -120,7 +121,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn wait(&mut self, bar: Operand, parity: Operand) {
+    pub(super) fn wait(&mut self, bar: Operand, parity: Operand) {
         self.b.mbarrier_wait(bar, parity);
         if !self.agent.elect && self.section.is_none() {
             self.b.bar_warp_sync(0xffff_ffffu32);
@@ -166,7 +167,8 @@ impl Lower<'_> {
                 self.fence_signal(tmem || (self.agent.tensor && pipe.tensor_side));
                 match pipe.named {
                     Some(id) => {
-                        self.b.bar_sync(id, self.threads());
+                        let (id, threads) = (self.barrier_id(id, pipe.own), self.threads());
+                        self.b.bar_sync(id, threads);
                         self.fence_wait(false);
                     }
                     None => {

@@ -37,6 +37,11 @@ impl Lower<'_> {
 
     /// Lowers one op.
     pub(super) fn op(&mut self, op: Op) -> CodegenResult<()> {
+        if self.passing { self.pass(op) } else { self.made(op) }
+    }
+
+    /// Lowers an op of an iteration that the agent runs.
+    pub(super) fn made(&mut self, op: Op) -> CodegenResult<()> {
         use Opcode as O;
         let code = self.f.opcode(op);
         if self.b.func.num_insts() > self.max_instructions {
@@ -90,6 +95,12 @@ impl Lower<'_> {
                 self.open_section();
                 self.b.bulk_wait_group(0);
                 Ok(())
+            }
+            O::AsyncPipelineGiveTurn => {
+                match self.f.prev_op(op).is_some_and(|l| self.gives_behind(l).is_some()) {
+                    true => Ok(()),
+                    false => self.give_turn(op),
+                }
             }
             O::AsyncTiledTmaLoad => self.tma_load(op),
             O::AsyncTiledTmaStore => self.tma_store(op),
@@ -235,7 +246,7 @@ impl Lower<'_> {
     }
 
     /// Assigns `values` to the registers of `targets` as if in parallel.
-    fn assign(&mut self, op: Op, targets: &[Val], values: &[Value]) -> CodegenResult<()> {
+    pub(super) fn assign(&mut self, op: Op, targets: &[Val], values: &[Value]) -> CodegenResult<()> {
         let Moves { mut list, mut first } = std::mem::take(self.moves);
         list.clear();
         first.clear();
@@ -330,12 +341,24 @@ impl Lower<'_> {
         }
         let body = self.b.block();
         let exit = self.b.block();
+        let instance = self.agent.instance.filter(|_| f.has_attr(op, keys::DEALT));
         // Constant bounds say themselves whether there is a first iteration.
         if !matches!((lo, hi), (Operand::Imm(lo), Operand::Imm(hi)) if lo < hi) {
             let none = if wide { self.b.setp_ge_s64(iv, hi) } else { self.b.setp_ge_s32(iv, hi) };
             self.b.br_on(none, exit);
         }
+        if let Some(i) = instance {
+            // The first iteration is another instance's.
+            let later = self.is_later(i);
+            self.b.br_on_not(later, body);
+            self.pass_iteration(op, block, &carried)?;
+            let ends = self.next_index(iv, hi, step, wide, false);
+            self.b.br_on(ends, exit);
+        }
         self.b.place(body);
+        if let Some(i) = instance {
+            self.take_turn(i);
+        }
         // What the iteration before has written may be read still.
         let reading = std::mem::replace(&mut self.reading, self.agent.scratch.map(|s| (0, s.bytes)));
         let before = self.pending_st.clone();
@@ -357,13 +380,13 @@ impl Lower<'_> {
         if let Some(p) = ends {
             self.b.br_on(p, exit);
         }
-        let again = if wide {
-            self.b.add_s64_to(iv, iv, step);
-            self.b.setp_lt_s64(iv, hi)
-        } else {
-            self.b.add_s32_to(iv, iv, step);
-            self.b.setp_lt_s32(iv, hi)
-        };
+        if instance.is_some() {
+            // An index that is no iteration's any more is not counted on from.
+            let ends = self.next_index(iv, hi, step, wide, false);
+            self.b.br_on(ends, exit);
+            self.pass_iteration(op, block, &carried)?;
+        }
+        let again = self.next_index(iv, hi, step, wide, true);
         let turns = self.turns(op);
         if turns.is_some() || f.has_attr(op, keys::DOTS_COMPLETE) {
             // Not where no iteration ran.
@@ -373,13 +396,27 @@ impl Lower<'_> {
             if let Some(barrier) = turns {
                 self.end_turns(barrier);
             }
+            // The next instance may issue its products while these are under way.
+            let gives = self.gives_behind(op);
+            if let Some(give) = gives {
+                self.give_turn(give)?;
+            }
             if f.has_attr(op, keys::DOTS_COMPLETE) {
                 self.isa.emit().group_wait(&mut self.b, 0);
             }
+            if let Some(give) = gives {
+                let done = self.b.block();
+                self.b.bra(done);
+                self.b.place(exit);
+                self.give_turn(give)?;
+                self.b.place(done);
+            } else {
+                self.b.place(exit);
+            }
         } else {
             self.b.br_if(again, false, body, exit);
+            self.b.place(exit);
         }
-        self.b.place(exit);
         self.also_pending(before);
         self.unfenced = self.unfenced.or(unfenced);
         self.reading = super::convert::hull(self.reading, reading);
@@ -390,6 +427,20 @@ impl Lower<'_> {
             self.vals[r] = v;
         }
         Ok(())
+    }
+
+    /// Counts on, and compares: whether that is an iteration's index, or whether it is not.
+    fn next_index(&mut self, iv: Reg, hi: Operand, step: Operand, wide: bool, is: bool) -> Reg {
+        match (wide, is) {
+            (true, _) => self.b.add_s64_to(iv, iv, step),
+            (false, _) => self.b.add_s32_to(iv, iv, step),
+        };
+        match (wide, is) {
+            (true, true) => self.b.setp_lt_s64(iv, hi),
+            (true, false) => self.b.setp_ge_s64(iv, hi),
+            (false, true) => self.b.setp_lt_s32(iv, hi),
+            (false, false) => self.b.setp_ge_s32(iv, hi),
+        }
     }
 
     /// The condition of an `exit_if`, in a register of its own; `None`: it never holds.

@@ -27,6 +27,8 @@ pub(crate) struct Scratch {
     pub bytes: u32,
     /// Named barrier.
     pub named: u32,
+    /// Each instance of the agent has such memory.
+    pub own: bool,
 }
 
 /// A place in a packed word: the word, and which of its elements.
@@ -61,7 +63,8 @@ impl Lower<'_> {
         let Some(s) = self.agent.scratch else {
             return self.err(Code::E0803, op, "the agent has no memory between its warps");
         };
-        self.b.bar_sync(s.named, self.threads());
+        let (id, threads) = (self.barrier_id(s.named, s.own), self.threads());
+        self.b.bar_sync(id, threads);
         Ok(())
     }
 
@@ -86,7 +89,7 @@ impl Lower<'_> {
         let own = Some((from, from + bytes));
         // All threads that meet between have read what was before.
         self.reading = if scope == Scope::Agent { own } else { hull(self.reading, own) };
-        Ok((self.base(), (s.at + from) as i32))
+        Ok((self.base_of(s.own), (s.at + from) as i32))
     }
 
     /// A function of the thread's number that is a sum of columns, by bit of the number.

@@ -177,13 +177,23 @@ impl Lower<'_> {
                 );
             }
             self.scratches.resize(self.scratches.len().max(agent + 1), None);
-            self.scratches[agent] = Some(Scratch { at, bytes: slot, named });
+            self.scratches[agent] =
+                Some(Scratch { at, bytes: slot, named, own: f.has_attr(op, keys::STRIDE) });
             return Ok(());
         }
         let index = self.num_buffers;
         self.num_buffers += 1;
-        self.vals[result] =
-            Val::Buffer(Buffer { space: *space, at, slot, rows, cols, elem: *elem, layout: *layout, index });
+        self.vals[result] = Val::Buffer(Buffer {
+            space: *space,
+            at,
+            slot,
+            rows,
+            cols,
+            elem: *elem,
+            layout: *layout,
+            own: f.has_attr(op, keys::STRIDE),
+            index,
+        });
         Ok(())
     }
 
@@ -199,6 +209,7 @@ impl Lower<'_> {
             full_at: def.full_at.unwrap_or(0) as i32,
             empty_at: def.empty_at.unwrap_or(0) as i32,
             named: def.named.and_then(|n| u32::try_from(n).ok()),
+            own: f.has_attr(op, keys::INSTANCES),
             tensor_side,
         };
         let index = self.pipes.len();
@@ -228,6 +239,7 @@ impl Lower<'_> {
                 }
             }
         }
+        self.init_turns();
         if !self.pipes.is_empty() {
             self.b.fence_mbarrier_init();
         }
@@ -253,11 +265,18 @@ impl Lower<'_> {
         };
         let regs = f.attr_ints(switch, keys::MAX_REGS).unwrap_or_default();
         let regions = f.regions(switch);
-        if [first.len(), counts.len(), lanes.len(), regs.len()].iter().any(|&n| n != regions.len()) {
+        let instances: SmallVec<[i64; 8]> = match f.attr_ints(switch, keys::INSTANCES) {
+            Some(list) => list.iter().map(|&n| n.clamp(1, MOST_AGENTS as i64)).collect(),
+            None => SmallVec::from_elem(1, regions.len()),
+        };
+        if [first.len(), counts.len(), lanes.len(), regs.len(), instances.len()]
+            .iter()
+            .any(|&n| n != regions.len())
+        {
             return self.err(
                 Code::E0803,
                 switch,
-                "one entry per agent is needed in num_warps, warp_id, lanes and max_regs",
+                "one entry per agent is needed in num_warps, warp_id, lanes, max_regs and instances",
             );
         }
         let exit = self.b.named_block("JOIN");
@@ -267,7 +286,7 @@ impl Lower<'_> {
             self.b.func.blocks[bb].agent = true;
         }
         for i in 0..regions.len() {
-            let (lo, n) = (first[i] as u32, counts[i] as u32);
+            let (lo, n) = (first[i] as u32, (counts[i] * instances[i]) as u32);
             let p = if n == 1 {
                 self.b.setp_eq_u32(warp, lo)
             } else if lo == 0 {
@@ -279,8 +298,9 @@ impl Lower<'_> {
             };
             self.b.br_on(p, blocks[i]);
         }
-        let ranges: SmallVec<[(u32, u32, u32); 8]> =
-            (0..regions.len()).map(|i| (first[i] as u32, counts[i] as u32, regs[i] as u32)).collect();
+        let ranges: SmallVec<[(u32, u32, u32); 8]> = (0..regions.len())
+            .map(|i| (first[i] as u32, (counts[i] * instances[i]) as u32, regs[i] as u32))
+            .collect();
         let cap = self.isa.machine().entry_registers(threads);
         if let Some(n) = self.idle_registers(switch, &ranges, threads)? {
             self.set_registers(n, cap);
@@ -302,7 +322,11 @@ impl Lower<'_> {
                 row_lanes: [None; 5],
                 stores: false,
                 scratch: self.scratches.get(i).copied().flatten(),
+                instance: None,
             };
+            if instances[i] > 1 {
+                self.enter_instance(switch, local)?;
+            }
             self.reading = None;
             self.section = None;
             self.unfenced = super::Unfenced::default();
@@ -399,7 +423,7 @@ impl Lower<'_> {
                 return;
             }
             issuer |= f.has_attr(op, keys::ISSUER);
-            per_warp |= f.has_attr(op, keys::PER_WARP);
+            per_warp |= f.has_attr(op, keys::PER_WARP) || f.opcode(op) == Opcode::AsyncPipelineGiveTurn;
             for &v in f.results(op) {
                 let d = f.value_data(v);
                 if d.space() == Some(Space::Rmem) {

@@ -701,8 +701,9 @@ impl Lower<'_> {
             return self.err(Code::E0803, op, "malformed dot");
         };
         let (request, a, b) = self.product(op, a, b, acc)?;
-        let (base, agent) = (self.base(), self.multiplying());
+        let agent = self.multiplying();
         let bases = [(a.unwrap_or(b), true), (b, false)].map(|(buffer, first)| {
+            let base = self.base_of(buffer.own);
             let tile = tile_at(&buffer, base, buffer.at, Operand::Imm(0));
             self.isa.emit().operand_base(&mut self.b, &tile, &request, first, agent)
         });

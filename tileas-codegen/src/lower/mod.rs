@@ -28,6 +28,8 @@ mod scalar;
 mod slices;
 mod sparse;
 mod tile;
+mod tile_order;
+mod turns;
 mod warp;
 
 use crate::error::{Code, CodegenError, CodegenResult};
@@ -86,6 +88,8 @@ pub fn lower_in(
     })?;
     let written = slices::write_out(func);
     let func = written.as_ref().unwrap_or(func);
+    let ordered = tile_order::write_out(func);
+    let func = ordered.as_ref().unwrap_or(func);
     // The entry shares its name space with the shared memory below.
     if !is_identifier(&func.name) || func.name == "smem" {
         let text = format!("kernel name `{}` cannot be that of a PTX entry", func.name);
@@ -166,6 +170,8 @@ pub(crate) struct Buffer {
     pub elem: Scalar,
     /// Layout of one slot.
     pub layout: Layout,
+    /// Each instance of the agent has one.
+    pub own: bool,
     /// Index among the buffers, for per-agent caches.
     pub index: u32,
 }
@@ -218,6 +224,8 @@ pub(crate) struct Pipe {
     pub empty_at: i32,
     /// Named barrier instead of mbarriers.
     pub named: Option<u32>,
+    /// Each instance of the agent has one.
+    pub own: bool,
     /// Its payload is in tensor memory, or it is a token.
     pub tensor_side: bool,
 }
@@ -247,6 +255,21 @@ pub(crate) struct AgentCtx {
     pub stores: bool,
     /// Memory between its warps.
     pub scratch: Option<convert::Scratch>,
+    /// Of an agent with instances: which this is, and where its own memory is counted from.
+    pub instance: Option<Instance>,
+}
+
+/// One of several instances of an agent.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Instance {
+    /// Its number.
+    pub number: Reg,
+    /// What offsets of its own memory are added to.
+    pub base: Reg,
+    /// The parity of the next turn, as its barrier counts them.
+    pub parity: Reg,
+    /// First of the barriers of turns.
+    pub turn_at: i32,
 }
 
 /// State of one lowering.
@@ -290,6 +313,8 @@ pub(crate) struct Lower<'a> {
     pub reading: Option<(u32, u32)>,
     /// The scope of a tile's access that is not weak, while it is lowered.
     pub relaxed: Option<element::Scope>,
+    /// An iteration is passed over that another instance runs: see [`turns`].
+    pub passing: bool,
 }
 
 impl<'a> Lower<'a> {
@@ -322,6 +347,7 @@ impl<'a> Lower<'a> {
             first_lane: None,
             stores: false,
             scratch: None,
+            instance: None,
         };
         Lower {
             f,
@@ -353,6 +379,7 @@ impl<'a> Lower<'a> {
             scratches: smallvec::SmallVec::new(),
             reading: None,
             relaxed: None,
+            passing: false,
         }
     }
 
@@ -482,9 +509,25 @@ impl<'a> Lower<'a> {
         }
     }
 
+    /// What offsets in shared memory are added to: in memory that each instance of the agent has for itself, or in that of all.
+    pub fn base_of(&mut self, own: bool) -> Reg {
+        match self.agent.instance {
+            Some(i) if own => i.base,
+            _ => self.base(),
+        }
+    }
+
+    /// A named barrier: the first one, or that of the instance.
+    pub fn barrier_id(&mut self, id: u32, own: bool) -> Operand {
+        match self.agent.instance {
+            Some(i) if own => self.b.add_u32(i.number, id).into(),
+            _ => Operand::Imm(i64::from(id)),
+        }
+    }
+
     /// Address of slot `slot` of a shared-memory buffer, as a register and a constant offset.
     pub fn slot_addr(&mut self, buf: &Buffer, slot: Operand) -> (Reg, i32) {
-        let base = self.base();
+        let base = self.base_of(buf.own);
         match slot {
             Operand::Imm(n) => (base, (buf.at + n as u32 * buf.slot) as i32),
             reg => {

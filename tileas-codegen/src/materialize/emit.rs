@@ -861,6 +861,12 @@ impl<'a, 'b> Emit<'a, 'b> {
         let new = self.op(Opcode::For, &operands, &[1, 1, 1, types.len() as u32], &types, src.op_loc(op));
         self.copy_attrs(new, op);
         self.origin(new, op, local);
+        if self.sh.plan.agents[self.agent].instances > 1
+            && src.op_block(op) == Some(src.entry())
+            && src.block_ops(body).any(|o| !src.regions(o).is_empty())
+        {
+            self.out.set_attr(new, keys::DEALT, AttrData::Unit);
+        }
         let inner = self.out.add_region(new);
         let outer = std::mem::replace(&mut self.cur, inner);
         let mark = self.enter();

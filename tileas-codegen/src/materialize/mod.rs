@@ -16,6 +16,7 @@
 //! - `producer_commit` with `bulk_pending`: the issuing lane alone arrives, when its bulk stores are complete;
 //! - a pipe with d > 0 is used in its home region and right outside of it: d productions before the loop (the first
 //!   versions), d consumptions after it (the last ones);
+//! - `dealt` and `async.pipeline.give_turn`: see [`crate::agents::turns`]; what has a `stride`, or `instances`, each instance has for itself;
 //! - two `alloc_tensor` may overlap: then every access to the one is complete before any to the other.
 //!
 //! [`verify`] checks the result on its own. Source: architecture, "From one schedule to several agents".
@@ -30,6 +31,7 @@ pub mod verify;
 
 use crate::agents::AgentPlan;
 use crate::buffers::channels::Consumer;
+use crate::buffers::memory::Own;
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind, Web};
 use crate::ddg::ScheduleAnalysis;
 use crate::error::{CodegenResult, Loc};
@@ -42,7 +44,7 @@ use crate::ir::{
 use crate::storage::access::{Class, class_of, is_stored};
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
-use emit::{Emit, Known, Shared, internal};
+use emit::{Emit, Known, Shared, internal, unsupported};
 use smallvec::SmallVec;
 
 /// Threads of an agent that arrive when it signals as a whole.
@@ -151,6 +153,7 @@ pub fn materialize_in(
     let ret = out.make_op(Opcode::Return, &[], &[], &[], func.loc);
     out.append_op(entry, ret);
     remove_dead(&mut out, uses, all);
+    turns::deal(&mut out);
     groups::insert(&mut out);
     turns::mark(&mut out, plan, ba);
     let mut set = |key: Sym, value: u32| {
@@ -176,6 +179,8 @@ fn allocate(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) {
         .find(|a| a.kind == crate::agents::AgentKind::Mma)
         .or_else(|| plan.agents.values().next())
         .map_or(0, |a| a.first_warp);
+    let own = Own::of(plan, &sh.ba.webs, &sh.ba.pipes);
+    let stride = i64::from(sh.ba.memory.stride);
     for (web, d) in sh.ba.webs.webs.iter() {
         let mut dims: SmallVec<[u32; 4]> = SmallVec::from_slice(&[d.slots]);
         dims.extend_from_slice(&d.dims);
@@ -194,6 +199,9 @@ fn allocate(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) {
         } else {
             out.set_int(op, keys::OFFSET, i64::from(d.at));
             out.set_int(op, keys::ALIGN, i64::from(d.alignment()));
+        }
+        if own.as_ref().is_some_and(|o| o.webs.contains(web)) {
+            out.set_int(op, keys::STRIDE, stride);
         }
         let v = out.results(op)[0];
         // As it is displayed.
@@ -215,6 +223,9 @@ fn allocate(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) {
         out.set_int(op, keys::OFFSET, i64::from(x.at));
         out.set_int(op, keys::SCRATCH, i64::from(x.agent.as_u32()));
         out.set_int(op, keys::NAMED, i64::from(x.named));
+        if plan.dealt() == Some(x.agent) {
+            out.set_int(op, keys::STRIDE, stride);
+        }
         text.clear();
         text.push_str("scratch");
         push_number(text, x.agent.as_u32());
@@ -277,6 +288,15 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) -> Code
             channel: Some(i64::from(id.as_u32())),
         };
         def.put(out, op);
+        if let Some(agent) = sh.plan.dealt().filter(|&a| p.is_own(a)) {
+            if p.named.is_none() {
+                return Err(unsupported(
+                    loc,
+                    "an agent with instances that hands itself what no named barrier orders",
+                ));
+            }
+            out.set_int(op, keys::INSTANCES, i64::from(sh.plan.agents[agent].instances));
+        }
         for (side, suffix) in [".p", ".c"].into_iter().enumerate() {
             let v = out.results(op)[side];
             let kind = if p.kind == PipeKind::Mutex { "Mutex_" } else { "Pipe_" };
@@ -313,6 +333,10 @@ fn switch(out: &mut Function, sh: &Shared<'_>, known: &mut Known) -> CodegenResu
         .collect();
     out.set_attr(op, keys::LANES, AttrData::Array(lanes));
     out.set_ints(op, keys::MAX_REGS, &ints(&|a| i64::from(a.max_regs)));
+    if plan.dealt().is_some() {
+        out.set_ints(op, keys::INSTANCES, &ints(&|a| i64::from(a.instances)));
+        out.set_int(op, keys::TURN_AT, i64::from(sh.ba.memory.turn_at));
+    }
     for (agent, need) in sh.ba.needs.iter() {
         let block = out.add_region(op);
         let mut e = Emit::new(sh, out, agent, need, block, known);

@@ -1,4 +1,5 @@
-//! Turns of two warpgroups on the tensor core.
+//! Turns of two warpgroups on the tensor core: of instances of an agent, in which each works on a tile of its own ([`deal`]), and of the two warpgroups of one agent,
+//! which share one ([`mark`]).
 //!
 //! In: a materialised function with its waits for products. Out: the same with `takes_turn` on the first product of a batch and `gives_turn` on the
 //! last one, in loops in which the two warpgroups of an agent issue several products at once and then compute beside them. Each
@@ -21,6 +22,30 @@ use crate::storage::classify::{is_leaf, is_product, is_scalar_source};
 const BOTH: u32 = 8;
 /// Registers of a tile that takes long enough to compute.
 const WIDE: u32 = 8;
+
+/// Ends the turn of an instance in loops that are dealt out: behind the last item with products, in front of what waits for them. The next instance
+/// then issues its products while these are under way.
+pub fn deal(func: &mut Function) {
+    let dealt: Vec<Op> = func.ops().filter(|&op| func.has_attr(op, keys::DEALT)).collect();
+    for l in dealt {
+        let Some(body) = func.op_block_at(l, 0) else { continue };
+        let multiplies = |op: &Op| {
+            let mut found = is_batched(func, *op);
+            for n in 0..func.regions(*op).len() {
+                if let Some(b) = func.op_block_at(*op, n) {
+                    func.walk(b, &mut |o| found |= is_batched(func, o));
+                }
+            }
+            found
+        };
+        let Some(last) = func.block_ops(body).filter(multiplies).last() else { continue };
+        let give = func.make_op(Opcode::AsyncPipelineGiveTurn, &[], &[], &[], func.op_loc(last));
+        match func.next_op(last) {
+            Some(next) => func.insert_before(next, give),
+            None => func.append_op(body, give),
+        }
+    }
+}
 
 /// Marks the batches.
 pub fn mark(func: &mut Function, plan: &AgentPlan, ba: &BufferAssignment) {

@@ -260,7 +260,13 @@ pub static PASSES: &[PassInfo] = &[
     PassInfo {
         requires: Facts::SOURCE.or(Facts::BOXES),
         provides: Facts::AGENTS,
-        options: &["simt-warps", "max-simt-agents", "pipeline-strategy", "published.light-specialization"],
+        options: &[
+            "simt-warps",
+            "max-simt-agents",
+            "consumers",
+            "pipeline-strategy",
+            "published.light-specialization",
+        ],
         ..pass("agents", "", "plans who runs which op, and with how many warps and registers", Step::Agents)
     },
     PassInfo {

@@ -5,8 +5,9 @@
 //! once. Cost: linear in ops and uses.
 
 use crate::ir::layouts::registers_per_thread;
+use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Layout, Op, Opcode, Space, TypeData, Value};
-use crate::storage::classify::{Classes, ValueClass, home};
+use crate::storage::classify::{Classes, ValueClass, home, is_product};
 use cranelift_entity::{EntityRef, SecondaryMap};
 
 /// Registers of a thread that are not for tiles.
@@ -44,15 +45,24 @@ pub fn is_sliceable(placed: &Function) -> bool {
 struct Lives<'a> {
     func: &'a Function,
     warps: u32,
+    beside: u32,
     /// Number of an op in its block.
     position: SecondaryMap<Op, u32>,
     /// Number of the last op of the value's block that uses it, itself or inside of it; its own where none does.
     last: SecondaryMap<Value, u32>,
 }
 
-/// Registers per thread of all tiles that are alive together, at most.
-pub fn peak(func: &Function, warps: u32) -> u32 {
-    let mut lives = Lives { func, warps, position: SecondaryMap::new(), last: SecondaryMap::new() };
+/// Registers per thread of all tiles that are alive together, at most; `beside`: what products onto registers take besides, in
+/// the blocks in which they stand; and what is kept free where there are none.
+pub fn peak(func: &Function, warps: u32, beside: u32) -> u32 {
+    let sums = beside > 0 && func.ops().any(|op| is_product(func, op));
+    let mut lives = Lives {
+        func,
+        warps,
+        beside: if sums { beside } else { 0 },
+        position: SecondaryMap::new(),
+        last: SecondaryMap::new(),
+    };
     lives.position.resize(func.num_ops());
     lives.last.resize(func.num_values());
     lives.number(func.entry());
@@ -67,7 +77,7 @@ pub fn peak(func: &Function, warps: u32) -> u32 {
             lives.last[v] = lives.last[v].max(at);
         }
     }
-    lives.block(func.entry())
+    lives.block(func.entry()).saturating_add(if sums { 0 } else { beside })
 }
 
 impl Lives<'_> {
@@ -98,10 +108,25 @@ impl Lives<'_> {
                 {
                     return self.registers(source);
                 }
+                // A part of what is alive around the block is no other registers.
+                if let (Some(Opcode::ExtractSlice), Some(op), true) = (leaf, def, self.beside > 0)
+                    && let Some(&source) = self.func.operands(op).first()
+                    && home(self.func, source) != self.func.op_block(op)
+                {
+                    return 0;
+                }
                 if matches!(leaf, Some(Opcode::Constant | Opcode::Splat)) {
                     return 1;
                 }
-                registers_per_thread(*layout, dims, *elem, self.warps).unwrap_or(0)
+                let n = registers_per_thread(*layout, dims, *elem, self.warps).unwrap_or(0);
+                // What is computed element by element on the way to memory the assembler computes in pieces: with ptxas 13.5 a strip of 64 registers, with bias
+                // and clamped, takes some 16 beside the sums.
+                let piece = |op: Op| {
+                    let around = self.func.op_block(op).and_then(|b| self.func.block_parent(b));
+                    self.func.opcode(op).has(Traits::ELEMENTWISE)
+                        && around.is_some_and(|l| self.func.is_slice_loop(l))
+                };
+                if self.beside > 0 && def.is_some_and(piece) { n.div_ceil(4) } else { n }
             }
             _ => 0,
         }
@@ -122,6 +147,7 @@ impl Lives<'_> {
             }
         }
         let mut most = live;
+        let multiplies = ops.iter().any(|&op| is_product(func, op));
         live = live.saturating_sub(ends[0]);
         for (n, &op) in ops.iter().enumerate() {
             let at = n + 1;
@@ -143,6 +169,6 @@ impl Lives<'_> {
             live = live.saturating_add(made).saturating_sub(ends[at]);
             most = most.max(live);
         }
-        most
+        most.saturating_add(if multiplies { self.beside } else { 0 })
     }
 }

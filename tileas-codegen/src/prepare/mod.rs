@@ -3,7 +3,7 @@
 //! In: a verified kernel in value form. Out: the kernel that agents, placement and the scheduler see, in value form too,
 //! or nothing where there is nothing to do. The stages, in this order, which is part of the contract:
 //!
-//! 0. [`structure`]: loops and branches have one way in and one way out; [`packed`]: elements of 4 bits are bytes; [`tile_order`]: orders of tiles are arithmetic. None can be left out ([`legalize`]).
+//! 0. [`structure`]: loops and branches have one way in and one way out; [`packed`]: elements of 4 bits are bytes. Neither can be left out ([`legalize`]).
 //! 1. [`views`]: loads of parts of tiles become loads of these parts; views and descriptors that loops and branches merely
 //!    hand on are the ones they began with. So every access names the view that it goes to.
 //! 2. [`canonical`]: loops with a small constant number of iterations are written out ([`unroll`]), `dot` is the `async.dot` it wraps,
@@ -33,7 +33,6 @@ pub mod strips;
 pub mod structure;
 pub mod sums;
 pub mod swap;
-pub mod tile_order;
 pub mod tma;
 pub mod unroll;
 pub mod views;
@@ -104,10 +103,8 @@ pub struct PrepareScratch {
 /// Those of [`structure::structure`].
 pub fn legalize(func: &Function, spare: &mut Option<Function>) -> CodegenResult<Option<Function>> {
     let mut made = structure::structure(func, spare)?;
-    for step in [packed::unpack, tile_order::write_out] {
-        if let Some(next) = step(made.as_ref().unwrap_or(func), spare) {
-            *spare = made.replace(next).or(spare.take());
-        }
+    if let Some(next) = packed::unpack(made.as_ref().unwrap_or(func), spare) {
+        *spare = made.replace(next).or(spare.take());
     }
     Ok(made)
 }

@@ -4,11 +4,12 @@
 //! alive at once need two. [`classify`] and [`coalesce`] decide before tiles are placed, which is where a copy can still be
 //! made. [`Storage`] is what came of it in the placed function, found once: its [`webs`] and the tiles that loops hand to
 //! their next iteration in slots of their own ([`carried`]). Scheduling, buffer assignment and materialisation ask here
-//! what an op accesses ([`access`]), which part ([`slice`]), whether it was written ([`flag`]), what class of the machine
+//! what an op accesses ([`access`]; which elements of a view, and whether two ops meet there: [`alias`]), which part ([`slice`]), whether it was written ([`flag`]), what class of the machine
 //! model it is, how much it does ([`cost`]), and what it occupies for how long ([`footprint`]), shared memory that it takes for itself included ([`scratch`]). [`runs`] says which coordinates count up. [`check`] proves afterwards,
 //! of the placed function, that every read finds what program order says it finds.
 
 pub mod access;
+pub mod alias;
 pub mod carried;
 pub mod check;
 pub mod classify;

@@ -23,8 +23,10 @@ pub struct AgentWhy {
     pub name: String,
     /// First warp.
     pub first_warp: u32,
-    /// Warps.
+    /// Warps of each instance.
     pub warps: u32,
+    /// Instances that run the iterations of its outermost loop in turns.
+    pub instances: u32,
     /// Whether one elected lane runs everything.
     pub elect: bool,
 }
@@ -141,6 +143,7 @@ pub fn explain_kernel(
                 name: format!("{id} {}", a.kind.name()),
                 first_warp: a.first_warp,
                 warps: a.warps,
+                instances: a.instances,
                 elect: a.elect,
             }
         };
@@ -424,6 +427,9 @@ pub(super) fn other_settings(
         ("max-simt-agents", (agents + 1).to_string()),
         ("simt-warps", (warps * 2).to_string()),
     ];
+    if run.kernels.iter().filter_map(|k| k.plan.as_ref()).any(|p| p.dealt().is_some()) {
+        pairs.push(("consumers", "cooperative".to_owned()));
+    }
     if full {
         pairs.push(("tune.unlimited-smem", "true".to_owned()));
     }

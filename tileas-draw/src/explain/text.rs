@@ -56,11 +56,15 @@ impl Explanation {
 fn write_kernel(out: &mut String, k: &KernelExplanation) -> fmt::Result {
     writeln!(out, "kernel @{}", k.name)?;
     for a in &k.agents {
-        let last = a.first_warp + a.warps.max(1) - 1;
+        let last = a.first_warp + (a.warps * a.instances).max(1) - 1;
         let elect = if a.elect { ", one elected lane" } else { "" };
         let warps =
             if a.warps > 1 { format!("warps {} to {last}", a.first_warp) } else { format!("warp {last}") };
-        writeln!(out, "  {}: {warps}{elect}", a.name)?;
+        let turns = match a.instances {
+            1 => String::new(),
+            n => format!(", {n} groups of {} in turns, each on a tile of its own (ping-pong)", a.warps),
+        };
+        writeln!(out, "  {}: {warps}{elect}{turns}", a.name)?;
     }
     if k.loops.is_empty() {
         writeln!(out, "  no loop to schedule: each agent runs its ops in program order")?;

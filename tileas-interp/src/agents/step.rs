@@ -1,6 +1,18 @@
 //! One op of one agent.
 
 use super::*;
+use tileas_codegen::ir::opcodes::Traits;
+
+/// Whether an op is done in iterations too that another instance runs: it makes a number of numbers, or an iterator.
+fn lasts(f: &Function, op: Op) -> bool {
+    let code = f.opcode(op);
+    let number = |&v: &Value| f.value_data(v).as_scalar().is_some();
+    matches!(code, Opcode::For | Opcode::If | Opcode::Yield | Opcode::AsyncPipelineIncIter)
+        || code.has(Traits::PURE)
+            && code.has(Traits::UNIFORM)
+            && f.results(op).iter().all(number)
+            && f.operands(op).iter().all(|v| !f.value_data(*v).is_tile())
+}
 
 impl Machine<'_> {
     fn get(&self, a: usize, op: Op, v: Value) -> InterpResult<Val> {
@@ -75,12 +87,25 @@ impl Machine<'_> {
         if self.steps > self.limits.max_steps {
             return Err(InterpError::at(f, op, Fault::Limit, "too many steps (max_steps)"));
         }
+        if !self.may_begin(a) {
+            return Ok(Step::Waits);
+        }
+        let passing = self.agents[a].frames.last().is_some_and(|fr| fr.passing);
+        if passing && !lasts(f, op) {
+            self.advance(a, op);
+            return Ok(Step::Done);
+        }
         let mut args = Vals::new();
         for &v in f.operands(op) {
-            args.push(self.get(a, op, v)?);
+            // What is computed in iterations that the agent runs may have no value yet.
+            args.push(match (self.get(a, op, v), passing) {
+                (Ok(x), _) => x,
+                (Err(_), true) => Val::Token,
+                (Err(e), false) => return Err(e),
+            });
         }
         let hands_on = matches!(f.opcode(op), Opcode::AsyncDot | Opcode::For | Opcode::Yield);
-        if !hands_on && args.iter().any(|x| matches!(x, Val::Pending(_))) {
+        if !hands_on && !passing && args.iter().any(|x| matches!(x, Val::Pending(_))) {
             let text = "a product is read that may be under way";
             return Err(InterpError::at(f, op, Fault::Undefined, text));
         }
@@ -110,6 +135,11 @@ impl Machine<'_> {
             },
             Opcode::AsyncPipelineIncIter => {
                 let (pipe, slot, phase) = self.iter(op, args.first())?;
+                if passing && self.pipes[pipe].own {
+                    self.set(a, op, 0, Val::Iter { pipe, slot, phase });
+                    self.advance(a, op);
+                    return Ok(Step::Done);
+                }
                 let slots = self.pipes[pipe].full.len().max(self.pipes[pipe].empty.len()) as u32;
                 let next = if slot + 1 >= slots {
                     Val::Iter { pipe, slot: 0, phase: phase ^ 1 }
@@ -122,6 +152,7 @@ impl Machine<'_> {
                 let pending = usize::try_from(f.attr_int(op, keys::PENDING).unwrap_or(0)).unwrap_or(0);
                 self.complete_groups(a, pending)?;
             }
+            Opcode::AsyncPipelineGiveTurn => self.give_turn(a, op)?,
             Opcode::AsyncPipelineStoreWait => {
                 if !self.agents[a].stores.is_empty() {
                     return Ok(Step::Waits);
@@ -234,7 +265,35 @@ impl Machine<'_> {
         if self.agents[a].frames.len() > self.limits.max_nesting as usize {
             return Err(InterpError::at(self.f, owner, Fault::Limit, "regions nest too deep (max_nesting)"));
         }
-        self.agents[a].frames.push(Frame { next, owner: Some(owner), range });
+        let Agent { frames, instance: (c, n, _), .. } = &mut self.agents[a];
+        let passing = frames.last().is_some_and(|fr| fr.passing);
+        let dealt = (*n > 1 && self.f.has_attr(owner, keys::DEALT)).then_some((0, *c > 0));
+        let passing = passing || dealt.is_some_and(|d| d.1);
+        frames.push(Frame { next, owner: Some(owner), range, dealt, passing });
+        Ok(())
+    }
+
+    /// Whether the iteration that an agent is in has its turn, or has begun.
+    fn may_begin(&mut self, a: usize) -> bool {
+        let Agent { frames, instance: (c, n, agent), .. } = &mut self.agents[a];
+        match frames.last_mut().and_then(|fr| fr.dealt.as_mut()) {
+            Some((k, begun)) if !*begun && *k % *n == *c => {
+                *begun = self.turns[*agent] >= *k;
+                *begun
+            }
+            _ => true,
+        }
+    }
+
+    /// The next iteration of a loop that is dealt out may begin.
+    fn give_turn(&mut self, a: usize, op: Op) -> InterpResult<()> {
+        let Agent { frames, instance: (.., agent), .. } = &self.agents[a];
+        let iteration = frames.last().and_then(|fr| fr.dealt).map(|d| d.0);
+        let turn = &mut self.turns[*agent];
+        if iteration != Some(*turn) {
+            return refuse(self.f, op, "gives a turn that is not its iteration's");
+        }
+        *turn += 1;
         Ok(())
     }
 
@@ -283,6 +342,11 @@ impl Machine<'_> {
             (Some((i, hi, step)), Some(body)) if i < hi => {
                 self.bind_params(a, body, i, values);
                 self.push(a, owner, f.first_op(body), Some((i, hi, step)))?;
+                let Agent { frames, instance: (c, n, _), .. } = &mut self.agents[a];
+                if let (Some((k, _)), Some(fr)) = (frame.dealt, frames.last_mut()) {
+                    fr.dealt = Some((k + 1, false));
+                    fr.passing = (k + 1) % *n != *c;
+                }
             }
             _ => {
                 values.iter().enumerate().for_each(|(n, v)| self.set(a, owner, n, v.clone()));

@@ -33,7 +33,11 @@ impl Checker<'_> {
                     self.err(op, Code::E0209, text);
                 }
             }
-            Opcode::Return | Opcode::Yield | Opcode::AsyncPipelineYield | Opcode::AsyncPipelineStoreWait => {
+            Opcode::Return
+            | Opcode::Yield
+            | Opcode::AsyncPipelineYield
+            | Opcode::AsyncPipelineStoreWait
+            | Opcode::AsyncPipelineGiveTurn => {
                 self.same_count(op, Code::E0203, "results", self.func.results(op).len(), 0);
             }
             _ => {}

@@ -98,9 +98,15 @@ fn peeled(m: &Model<'_>, l: &LoopInfo, n: &Lin, found: &mut Found) {
     let events = l.region.map_or(&[][..], |r| &m.regions[r].events[l.agent]);
     let copies: Vec<_> = m.copies.iter().filter(|c| c.agent == l.agent && c.of == l.origin).collect();
     let mut last = (false, 0);
+    let around =
+        l.region.and_then(|r| m.regions[r].parent).map_or(&[][..], |r| &m.regions[r].events[l.agent]);
     for c in &copies {
         let place = (c.epilogue, c.step);
-        let beside = func.op_block(c.op) == func.op_block(l.op) && c.at == l.at + usize::from(c.epilogue);
+        // A turn may be given as soon as the loop has issued its products.
+        let between = around.get(l.at + 1..c.at).unwrap_or(&[]);
+        let turns = between.iter().filter(|e| e.what == What::GiveTurn).count();
+        let beside =
+            func.op_block(c.op) == func.op_block(l.op) && c.at == l.at + usize::from(c.epilogue) + turns;
         if place < last || !beside || !(0..l.skew).contains(&c.step) {
             found.bad(Code::E0710, c.op, "a copy of a loop body stands in the wrong place");
             return;

@@ -477,6 +477,7 @@ impl Graph {
                 let n = g.event(m, a, e, apart);
                 g.nodes.push(n);
             }
+            let repeats = if repeats { m.again(region, a) } else { 0 };
             // One thread, or the lane, takes part in everything.
             g.order(a, list, repeats, |e| in_graph(&e.what), |n| n.lane, |n| n.lane_leaves);
             if apart {
@@ -493,30 +494,34 @@ impl Graph {
         g.pipes(m, events, region);
     }
 
-    /// The order of an agent through the events that take part, from where it leaves one to where it enters the next.
+    /// The order of an agent through the events that take part, from where it leaves one to where it enters the next; `repeats`: after how many
+    /// iterations from the last to the first, 0: it does not.
     fn order(
         &mut self,
         a: usize,
         list: &[Event],
-        repeats: bool,
+        repeats: i64,
         takes_part: impl Fn(&Event) -> bool,
         enter: impl Fn(Nodes) -> usize,
         leave: impl Fn(Nodes) -> usize,
     ) {
         let mut part = list.iter().enumerate().filter(|x| takes_part(x.1));
         let Some((first, _)) = part.next() else { return };
-        let mut step = |i: usize, j: usize, wrap: bool| {
+        let mut step = |i: usize, j: usize, wrap: i64| {
             let (u, v) = (leave(self.at(a, i)), enter(self.at(a, j)));
             let (lu, lv) = (list[i].local, list[j].local);
-            self.edge(u, v, lu - lv + i64::from(wrap), Why::Order(a, lu, lv));
+            self.edge(u, v, lu - lv + wrap, Why::Order(a, lu, lv));
         };
         let mut last = first;
-        for (i, _) in part {
-            step(last, i, false);
+        for (i, e) in part {
+            step(last, i, 0);
+            if e.what == What::GiveTurn {
+                step(i, first, 1);
+            }
             last = i;
         }
-        if repeats {
-            step(last, first, true);
+        if repeats > 0 {
+            step(last, first, repeats);
         }
     }
 
@@ -635,6 +640,7 @@ impl Graph {
                         if store && j < i {
                             let from = self.at(a, j).done;
                             let late = iterations_late(m, region, list, (j, i), *p, *pending).unwrap_or(0);
+                            let late = late * m.rounds(region, *p);
                             self.edge(from, to.lane, x.local - e.local + late, Why::Completes);
                         }
                     }
@@ -694,6 +700,7 @@ impl Graph {
                     }
                     What::Release(p, ..) if m.pipes[p].empty.is_some() => {
                         let back = if outside(p) { 1 } else { m.pipes[p].depth - m.pipes[p].distance };
+                        let back = back * m.rounds(region, p);
                         for &(_, c) in &acquires[of(&acquires, p)] {
                             self.edge(n.done, c, back, Why::Empty(p));
                         }

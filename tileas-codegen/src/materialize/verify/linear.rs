@@ -210,6 +210,8 @@ pub enum Made {
     Index(i64),
     /// That op of two numbers, and whether it is unsigned.
     Of(Opcode, bool, [u32; 2]),
+    /// The tile at a place in an order of so many rows and columns.
+    Order([u32; 3]),
     Sum(Form),
     Other,
 }
@@ -477,6 +479,9 @@ impl Canon {
                     let rounded = attrs.iter().any(|a| a.0 == keys::ROUNDING);
                     if let (&[a, b], false) = (list.as_slice(), rounded) {
                         made = Made::Of(*op, attrs.iter().any(|a| a.0 == keys::UNSIGNED), [a, b]);
+                    }
+                    if let (&[a, b, c], Opcode::TileOrder) = (list.as_slice(), op) {
+                        made = Made::Order([a, b, c]);
                     }
                     parts.extend_from_slice(list);
                 }

@@ -35,6 +35,7 @@ enum Owner {
     /// The barriers of one side of a pipe.
     Barriers(&'static str, usize),
     TensorBase,
+    Turns,
 }
 
 impl fmt::Display for Owner {
@@ -43,6 +44,7 @@ impl fmt::Display for Owner {
             Owner::Buffer => f.write_str("a buffer"),
             Owner::Barriers(side, pipe) => write!(f, "{side} barriers of Pipe_{pipe}"),
             Owner::TensorBase => f.write_str("the tensor-memory base"),
+            Owner::Turns => f.write_str("barriers of turns"),
         }
     }
 }
@@ -76,7 +78,10 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, found: &mut Found
     let ends = func.ops().filter(|&op| func.opcode(op) == Opcode::AsyncPipelineAgentSwitch).flat_map(|op| {
         let ints = |key| func.attr_ints(op, key).unwrap_or_default();
         let (first, count) = (ints(keys::WARP_ID), ints(keys::NUM_WARPS));
-        first.iter().zip(&count).map(|(a, b)| (op, a.saturating_add(*b))).collect::<SmallVec<[_; 8]>>()
+        let instances = ints(keys::INSTANCES);
+        let all = |n: usize, b: i64| b.saturating_mul(instances.get(n).map_or(1, |&i| i));
+        let ends = first.iter().zip(&count).enumerate();
+        ends.map(|(n, (a, b))| (op, a.saturating_add(all(n, *b)))).collect::<SmallVec<[_; 8]>>()
     });
     for (op, end) in ends.filter(|&(_, end)| end > warps) {
         bad(op, format!("an agent reaches to warp {}, the kernel has {warps} warps", end - 1));
@@ -114,7 +119,19 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, found: &mut Found
         if tensor && owner >= warps {
             bad(op, format!("warp {owner} allocates tensor memory, there are {warps}"));
         }
-        if !tensor {
+        let stride = func.attr_int(op, keys::STRIDE);
+        let copies = if stride.is_some() { m.instances.iter().copied().max().unwrap_or(1) } else { 1 };
+        for c in (0..copies).filter(|_| !tensor) {
+            let behind = c.saturating_mul(stride.unwrap_or(0));
+            let (from, to) = (from.saturating_add(behind), to.saturating_add(behind));
+            if to > room {
+                bad(
+                    op,
+                    format!(
+                        "the buffer of instance {c} takes bytes {from} to {to}, the kernel asks for {room}"
+                    ),
+                );
+            }
             buffers.push(Room { from, to, op, what: Owner::Buffer });
         }
     }
@@ -128,6 +145,18 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, found: &mut Found
             let to = from.saturating_add(p.depth.saturating_mul(BARRIER));
             words.push(Room { from, to, op: p.op, what: Owner::Barriers(side, n) });
         }
+    }
+    for op in func.block_ops(func.entry()).filter(|&op| func.has_attr(op, keys::INSTANCES)) {
+        if func.opcode(op) != Opcode::AsyncPipelineAgentSwitch {
+            continue;
+        }
+        let Some(from) = func.attr_int(op, keys::TURN_AT) else {
+            bad(op, "there are no barriers for turns".to_owned());
+            continue;
+        };
+        let n = m.instances.iter().copied().max().unwrap_or(1);
+        let to = from.saturating_add(n.saturating_mul(BARRIER));
+        words.push(Room { from, to, op, what: Owner::Turns });
     }
     if let Some(op) = last.filter(|_| columns > 0) {
         let from = kernel_int(func, keys::TMEM_BASE_AT);
@@ -163,7 +192,15 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, found: &mut Found
 
 /// A named barrier stands for both sides of pipes of one agent.
 fn named(m: &Model<'_>, found: &mut Found) {
-    let mut owner = [None; NAMED as usize];
+    // Agent and instance.
+    let mut owner: [Option<(usize, i64)>; NAMED as usize] = [None; NAMED as usize];
+    // The barriers of all instances of an agent, from that of the first one on; whether they are all its own.
+    let mut take = |agent: usize, id: i64| {
+        (0..m.instances.get(agent).copied().unwrap_or(1)).all(|c| {
+            let slot = usize::try_from(id + c).ok().filter(|_| id >= 1).and_then(|id| owner.get_mut(id));
+            slot.is_some_and(|first| *first.get_or_insert((agent, c)) == (agent, c))
+        })
+    };
     // Warps of an agent that hand tiles to each other inside of an op meet there as well.
     let func = m.func;
     for op in func.block_ops(func.entry()) {
@@ -172,16 +209,10 @@ fn named(m: &Model<'_>, found: &mut Found) {
             continue;
         };
         let known = usize::try_from(agent).ok().filter(|&a| a < m.threads.len());
-        let slot = usize::try_from(id).ok().filter(|_| id >= 1).and_then(|id| owner.get_mut(id));
-        match (known, slot) {
-            (Some(agent), Some(first)) if first.is_none_or(|a| a == agent) => *first = Some(agent),
-            _ => {
-                let text = format!(
-                    "agent {agent} has no named barrier {id} for itself, there are 1 to {}",
-                    NAMED - 1
-                );
-                found.bad(Code::E0708, op, text);
-            }
+        if !known.is_some_and(|agent| take(agent, id)) {
+            let text =
+                format!("agent {agent} has no named barrier {id} for itself, there are 1 to {}", NAMED - 1);
+            found.bad(Code::E0708, op, text);
         }
     }
     for (n, p) in m.pipes.iter().enumerate().filter(|(_, p)| p.named) {
@@ -197,9 +228,8 @@ fn named(m: &Model<'_>, found: &mut Found) {
         let uses = |w: &What| matches!(*w, What::Acquire(q) | What::Commit(q, _) | What::Wait(q, _) | What::Release(q, ..) if q == n);
         let agents = m.regions.iter().flat_map(|r| r.events.iter().enumerate());
         for (agent, _) in agents.filter(|(_, list)| list.iter().any(|e| uses(&e.what))) {
-            let first = *owner[id as usize].get_or_insert(agent);
-            if first != agent {
-                let text = format!("Pipe_{n}: named barrier {id} is used by agents {first} and {agent}");
+            if !take(agent, id) {
+                let text = format!("Pipe_{n}: named barrier {id} of agent {agent} is another one's as well");
                 found.bad(Code::E0708, p.op, text);
                 break;
             }
@@ -227,7 +257,7 @@ fn indices(func: &Function, op: Op, found: &mut Found) {
     let source = func.named_operand(op, "source").and_then(|v| func.value_data(v).dims()?.last().copied());
     let width = func.value_data(result).dims().and_then(|d| d.last().copied()).map_or(1, i64::from);
     let first = func.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0);
-    let inside = range(func, number).is_some_and(|(lo, hi)| {
+    let inside = index_between(func, number).is_some_and(|(lo, hi)| {
         let end = hi.saturating_mul(width).saturating_add(first).saturating_add(width);
         lo >= 0 && end <= source.map_or(0, i64::from)
     });
@@ -237,7 +267,7 @@ fn indices(func: &Function, op: Op, found: &mut Found) {
 }
 
 /// Least and greatest value of an index that is a constant, or counts a loop of constant bounds.
-fn range(func: &Function, v: Value) -> Option<(i64, i64)> {
+pub(super) fn index_between(func: &Function, v: Value) -> Option<(i64, i64)> {
     let lin = Lin::of(func, v);
     if let Some(c) = lin.as_constant() {
         return Some((c, c));

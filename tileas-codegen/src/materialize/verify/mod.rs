@@ -6,7 +6,7 @@
 //! consumer one wait and release, in that order (E0703); arrival counts and transaction bytes (E0704); stages, types
 //! and slots (E0705); where buffers and barriers lie (E0708); no cycle of distance sum ≤ 0 (E0702); conflicting accesses ordered by paths, those of buffers that
 //! share memory all one way (E0706); a reverse path per pipe (E0707); the emitted order is that of the schedule
-//! (E0709); loops with local stages have guards, or prologue and epilogue, that fit (E0710); conflicting accesses to a
+//! (E0709); loops that are dealt out to instances ([`turns`]); loops with local stages have guards, or prologue and epilogue, that fit (E0710); conflicting accesses to a
 //! view ordered by paths (E0711). Cost: accesses × nodes × edges per region.
 
 mod form;
@@ -17,6 +17,7 @@ mod linear;
 mod memory;
 mod model;
 mod order;
+mod turns;
 mod views;
 mod windows;
 
@@ -89,6 +90,7 @@ fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, scratch: &mut
         groups::check(m);
     }
     if m.errors.is_empty() {
+        turns::check(m);
         let homes = counts(m);
         drains(m);
         if m.errors.is_empty() {
@@ -668,7 +670,7 @@ fn reverse_paths(m: &Model<'_>, homes: &[usize], graphs: &mut [Graph], found: &m
         }
         let Some(acquire) = acquire else { continue };
         for w in waits {
-            let back = info.depth - info.distance;
+            let back = (info.depth - info.distance) * m.rounds(home, p);
             let d = g.distance(w, acquire, back);
             if d.is_none_or(|d| d > back) {
                 found.bad(
@@ -873,8 +875,10 @@ fn conflicts(
         };
         let (to_x, to_y) = (begin(x, nx), begin(y, ny));
         // Iterations after which the slot comes again.
+        let own = |p: &Place| m.again(region, p.agent);
         let again = match x.ring {
-            Some(p) if homes[p] == region && shared.is_none() => m.pipes[p].depth,
+            Some(p) if homes[p] == region && shared.is_none() => m.pipes[p].depth * m.rounds(region, p),
+            _ if x.agent == y.agent => own(x),
             _ => 1,
         };
         // In two arms of one branch they never meet in one iteration.

@@ -33,6 +33,8 @@ pub struct PipeInfo {
     pub buffers: SmallVec<[Value; 4]>,
     /// A named barrier takes the place of both sides: all of it is one agent's.
     pub named: bool,
+    /// Each instance of its agent has one.
+    pub own: bool,
 }
 
 /// Engine of an access.
@@ -77,6 +79,8 @@ pub enum What {
     Inc(usize),
     /// A wait until all bulk stores of the lane are complete.
     StoreWait,
+    /// The instance that runs the next iteration may begin.
+    GiveTurn,
     /// An op that reads or writes buffers, or a contended view; the pipe whose transaction it completes.
     Access(Engine, Touches, Option<usize>),
     /// A region op: its regions.
@@ -118,6 +122,10 @@ pub struct Model<'a> {
     engine: bool,
     /// Arriving threads of each agent.
     pub threads: Vec<i64>,
+    /// Instances of each agent.
+    pub instances: Vec<i64>,
+    /// Of the loop that is dealt out: whose, and its region.
+    pub dealt: Option<(usize, usize)>,
     /// Regions; 0 is the kernel body.
     pub regions: Vec<RegionInfo>,
     /// By region: it and all regions inside it.
@@ -226,6 +234,8 @@ impl<'a> Model<'a> {
             pipes: Vec::with_capacity(16),
             engine,
             threads: Vec::new(),
+            instances: Vec::new(),
+            dealt: None,
             regions: Vec::with_capacity(8),
             below: Vec::new(),
             acquired: Vec::new(),
@@ -274,6 +284,11 @@ impl<'a> Model<'a> {
             .zip(&lanes)
             .map(|(&w, &e)| if e { 1 } else { w.saturating_mul(i64::from(LANES)) })
             .collect();
+        m.instances = func.attr_ints(switch, keys::INSTANCES).map_or_else(|| vec![1; agents], |l| l.to_vec());
+        if m.instances.len() != agents {
+            m.error(Code::E0708, switch, "instances must have one entry per agent");
+            return m;
+        }
         m.regions.push(RegionInfo {
             parent: None,
             trips: Some(1),
@@ -344,6 +359,7 @@ impl<'a> Model<'a> {
             empty: (empty != Signal::None).then_some(empty),
             buffers: SmallVec::from_slice(func.operands(op)),
             named: named.is_some(),
+            own: func.has_attr(op, keys::INSTANCES),
         });
         let n = self.pipes.len() - 1;
         for &v in func.results(op) {
@@ -502,6 +518,16 @@ impl<'a> Model<'a> {
                     } else if opcode == Opcode::For {
                         let skew = note(func, op, keys::SKEW).unwrap_or(0).max(0);
                         let (region, steady) = (inner.first().copied(), self.is_steady(op));
+                        if func.has_attr(op, keys::DEALT) {
+                            if self.dealt.is_some() || skew > 0 {
+                                self.error(
+                                    Code::E0708,
+                                    op,
+                                    "a second loop is dealt out, or one with local stages",
+                                );
+                            }
+                            self.dealt = region.map(|r| (agent, r));
+                        }
                         self.loops.push(LoopInfo { agent, op, origin, region, skew, steady, at });
                     } else {
                         self.branches.push((agent, op, origin));
@@ -533,6 +559,7 @@ impl<'a> Model<'a> {
                     }
                 }
                 Opcode::AsyncPipelineStoreWait => What::StoreWait,
+                Opcode::AsyncPipelineGiveTurn => What::GiveTurn,
                 _ => match self.access(op) {
                     Some(w) => w,
                     None => continue,
@@ -554,7 +581,7 @@ impl<'a> Model<'a> {
             What::Release(.., pending) => pending.is_some(),
             What::Access(engine, ..) => *engine != Engine::Threads,
             What::StoreWait => true,
-            What::Inc(_) | What::Region(_) => false,
+            What::Inc(_) | What::Region(_) | What::GiveTurn => false,
         }
     }
 
@@ -708,6 +735,22 @@ impl<'a> Model<'a> {
         (!touches.is_empty()).then_some(What::Access(engine, touches, completes))
     }
 
+    /// After how many iterations of a region an agent runs one again: as many as it has instances that deal it out.
+    pub fn again(&self, region: usize, agent: usize) -> i64 {
+        match self.dealt {
+            Some((a, r)) if (a, r) == (agent, region) => self.instances[a].max(1),
+            _ => 1,
+        }
+    }
+
+    /// The same for the slots of a pipe, which its agent has as often.
+    pub fn rounds(&self, region: usize, pipe: usize) -> i64 {
+        match self.dealt {
+            Some((a, r)) if r == region && self.pipes[pipe].own => self.instances[a].max(1),
+            _ => 1,
+        }
+    }
+
     /// Whether a region is the home of a pipe that is also used right outside of it: before and after the loop.
     pub fn around(&self, region: usize, pipe: usize) -> bool {
         let acquires = |r: usize| self.acquired[pipe].contains(&r);
@@ -782,7 +825,7 @@ fn contended(func: &Function) -> FxHashSet<Value> {
             None => seen.push((view, writes, 1)),
         }
     }
-    // Where an access orders others, all count.
-    let fences = func.ops().any(|op| func.fences(op, op));
+    // Where an access orders others, and where instances run iterations, all count.
+    let fences = func.ops().any(|op| func.fences(op, op) || func.has_attr(op, keys::DEALT));
     seen.into_iter().filter(|s| fences || s.1 && s.2 > 1).map(|s| s.0).collect()
 }

@@ -17,6 +17,7 @@
 
 use super::graph::{Graph, stores_complete};
 use super::linear::{Canon, Form, Known, Made, Origin, local_of, note};
+use super::memory::index_between;
 use super::model::{Engine, Found, Model, What, view_of};
 use super::{Code, SyncReport};
 use crate::ir::layouts::LANES;
@@ -174,9 +175,20 @@ fn unbounded(
         {
             unbounded(func, canon, a, factor, local, fuel)
         }
+        (Opcode::Muli, _) if let Some((inner, n)) = held_above(func, v, 0) => {
+            let inner = unbounded(func, canon, inner, factor.saturating_mul(n), local, fuel)?;
+            Some(Form::default().plus(&inner, n))
+        }
         (Opcode::Muli, Some(c)) if c > 0 => {
             let inner = unbounded(func, canon, a, factor.saturating_mul(c), local, fuel)?;
             Some(Form::default().plus(&inner, c))
+        }
+        (Opcode::Addi, _)
+            if let Some((inner, n)) =
+                index_between(func, b).and_then(|(_, most)| held_above(func, a, most)) =>
+        {
+            let left = unbounded(func, canon, inner, factor.saturating_mul(n), local, fuel)?;
+            Some(canon.form(func, b, local)?.plus(&left, n))
         }
         (Opcode::Addi, _) => {
             let left = unbounded(func, canon, a, factor, local, fuel)?;
@@ -184,6 +196,17 @@ fn unbounded(
         }
         _ => plain(canon),
     }
+}
+
+/// The number and its factor in a product that does not fall below a negative bound, if with at most so much added it is negative there.
+fn held_above(func: &Function, product: Value, most: i64) -> Option<(Value, i64)> {
+    let constant = |v: Value| func.constant_value(v).map(|c| c as i64);
+    let of = |v: Value, opcode: Opcode| func.defining_op(v).filter(|&op| func.opcode(op) == opcode);
+    let &[held, n] = func.operands(of(product, Opcode::Muli)?) else { return None };
+    let bound = of(held, Opcode::Maxi).filter(|&op| !func.has_attr(op, keys::UNSIGNED))?;
+    let &[inner, least] = func.operands(bound) else { return None };
+    let (n, least) = (constant(n).filter(|&n| n > 0)?, constant(least)?);
+    (least.saturating_mul(n).saturating_add(most) < 0).then_some((inner, n))
 }
 
 /// The coordinates in its tile of the first element that each thread holds; `None` where these do not tell which
@@ -232,7 +255,8 @@ impl Pairs<'_, '_> {
             return None;
         }
         let threads = x.engine == Engine::Threads && y.engine == Engine::Threads;
-        if x.agent == y.agent && threads && (m.threads[x.agent] == 1 || !fences && self.own(x, y)) {
+        let one = m.instances[x.agent] == 1;
+        if x.agent == y.agent && threads && one && (m.threads[x.agent] == 1 || !fences && self.own(x, y)) {
             return None;
         }
         let around = (0..x.path.len().min(y.path.len())).take_while(|&k| x.path[k].0 == y.path[k].0);
@@ -369,7 +393,15 @@ impl Pairs<'_, '_> {
         let all = terms(a);
         for &quotient in &all {
             let Some((Opcode::Divi, unsigned, of)) = made(self, quotient) else { continue };
-            if self.grows(of[0], l) <= 0 || self.varies(of[1], l) {
+            // Different places in an order are different tiles.
+            let order = match &self.origins[of[0] as usize].made {
+                Made::Order(of) => Some(*of),
+                _ => None,
+            };
+            let alike =
+                |s: &mut Self, &[_, rows, columns]: &[u32; 3]| !s.varies(rows, l) && !s.varies(columns, l);
+            let counted = order.filter(|o| alike(self, o)).map_or(of[0], |o| o[0]);
+            if self.grows(counted, l) <= 0 || self.varies(of[1], l) {
                 continue;
             }
             let rest = all.iter().find(|&&n| made(self, n) == Some((Opcode::Remi, unsigned, of)));

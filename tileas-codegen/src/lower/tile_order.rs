@@ -1,22 +1,22 @@
 //! The order in which the tiles of a result are taken, as arithmetic.
 //!
-//! In: a kernel in value form. Out: the same with each `tile_order` written as quotients, remainders and choices of scalars, or nothing where it has none.
+//! In: a materialised kernel. Out: the same with each `tile_order` written as quotients, remainders and choices of scalars, or nothing where it has none.
+//! Until here it is one op: that different indices give different tiles could not be read from the arithmetic, and is why what iterations store is apart.
 //! All agents compute it alike, once for a tile. Guarantee: each index below `rows` · `columns` gives another number below it. Cost: linear in ops, and
 //! some 12 ops for each doubling of a square's side.
 
-use super::Renames;
 use crate::ir::opcodes::keys;
 use crate::ir::{AttrData, Function, Op, Opcode, Scalar, Type, Value};
 use smallvec::SmallVec;
 
-/// Writes orders of tiles as arithmetic; `None`: there are none. `spare` is a function that is no longer needed.
-pub fn write_out(func: &Function, spare: &mut Option<Function>) -> Option<Function> {
-    let orders: SmallVec<[Op; 2]> = func.ops().filter(|&op| func.opcode(op) == Opcode::TileOrder).collect();
+/// Writes orders of tiles as arithmetic; `None`: there are none.
+pub fn write_out(func: &Function) -> Option<Function> {
+    let orders: SmallVec<[Op; 4]> = func.ops().filter(|&op| func.opcode(op) == Opcode::TileOrder).collect();
     if orders.is_empty() {
         return None;
     }
-    let mut out = func.copy_in(spare.take());
-    let mut renamed = Renames::default();
+    let mut out = func.copy_in(None);
+    let mut made: SmallVec<[(Value, Value); 4]> = SmallVec::new();
     for op in orders {
         let (Some(result), &[index, rows, columns]) = (out.result(op), out.operands(op)) else { continue };
         let Some((name, list)) = func.attr_call(op, keys::ORDER) else { continue };
@@ -28,12 +28,21 @@ pub fn write_out(func: &Function, spare: &mut Option<Function>) -> Option<Functi
             _ => w.hilbert(index, rows, columns, side),
         };
         out.remove_op(op);
-        match out.value_sym(v) {
-            Some(_) => renamed.set(result, v),
-            None => renamed.succeed(&mut out, result, v),
+        if let (Some(name), None) = (out.value_sym(result), out.value_sym(v)) {
+            out.set_value_sym(v, name);
+        }
+        made.push((result, v));
+    }
+    for op in out.all_ops() {
+        for n in 0..out.operands(op).len() {
+            let mut v = out.operands(op)[n];
+            // The place of one may be the number of another.
+            while let Some(&(_, to)) = made.iter().find(|m| m.0 == v) {
+                v = to;
+            }
+            out.set_operand(op, n, v);
         }
     }
-    renamed.apply(&mut out);
     Some(out)
 }
 

@@ -38,26 +38,37 @@ impl Linear {
         }
     }
 
-    /// An element's coordinate without bounds that only keep it from wrapping around: where they hold it back, it is out of
-    /// bounds, as it is without them.
-    fn unbounded(self, func: &Function) -> Linear {
+    /// An element's coordinate, of so many along its dimension, without bounds that only keep it from wrapping around: where they
+    /// hold it back, all of these are out of bounds, as they are without them.
+    fn unbounded(self, func: &Function, extent: i64) -> Linear {
         const BEYOND: i64 = 1 << 31;
-        let bound = |&(v, factor): &(Value, i64)| {
-            let op = func.defining_op(v).filter(|&op| func.opcode(op) == Opcode::Mini)?;
-            let &[inner, most] = func.operands(op) else { return None };
-            let most = func.constant_value(most).filter(|_| func.has_attr(op, keys::UNSIGNED))? as i64;
-            (factor > 0 && most > 0 && most.saturating_mul(factor) >= BEYOND).then_some((v, inner, factor))
-        };
-        let Some((v, inner, factor)) = self.terms.iter().find_map(bound) else { return self };
         // Beside it only what moves on within the tile.
-        let slice = |&(w, f): &(Value, i64)| match func.value_def(w) {
-            ValueDef::Param(b, 0) => f > 0 && func.block_parent(b).is_some_and(|l| func.is_slice_loop(l)),
+        let slice = |w: Value| match func.value_def(w) {
+            ValueDef::Param(b, 0) => func.block_parent(b).is_some_and(|l| func.is_slice_loop(l)),
             _ => false,
         };
-        let others = self.terms.iter().filter(|t| t.0 != v).all(slice);
-        if !others || !(0..BEYOND).contains(&self.constant) {
-            return self;
-        }
+        let bound = |&(v, factor): &(Value, i64)| {
+            let op = func.defining_op(v).filter(|_| factor > 0)?;
+            let &[inner, end] = func.operands(op) else { return None };
+            let end = func.constant_value(end)? as i64;
+            let (mut least, mut most) = (self.constant, self.constant);
+            for &(w, f) in self.terms.iter().filter(|t| t.0 != v) {
+                let (low, high) = index_range(func, w).filter(|_| slice(w))?;
+                let ends = [low.saturating_mul(f), high.saturating_mul(f)];
+                (least, most) =
+                    (least.saturating_add(ends[0].min(ends[1])), most.saturating_add(ends[0].max(ends[1])));
+            }
+            let held = end.saturating_mul(factor);
+            let out = match func.opcode(op) {
+                Opcode::Mini if func.has_attr(op, keys::UNSIGNED) => least >= 0 && held >= BEYOND,
+                Opcode::Maxi if !func.has_attr(op, keys::UNSIGNED) => {
+                    held.saturating_add(most).saturating_add(extent) <= 0
+                }
+                _ => false,
+            };
+            out.then_some((v, inner, factor))
+        };
+        let Some((v, inner, factor)) = self.terms.iter().find_map(bound) else { return self };
         let mut rest = self;
         rest.terms.retain(|t| t.0 != v);
         rest.plus(&Linear::of(func, inner, 16), factor)
@@ -122,7 +133,7 @@ impl Touched {
                 return (Linear::default(), i64::MAX);
             }
             let e = extent(n);
-            (Linear::of(func, c, 16).times(e).unbounded(func), e)
+            (Linear::of(func, c, 16).times(e).unbounded(func, e), e)
         });
         let (view, named, write) = (touch.view, touch.named, touch.write);
         Some(Touched { op, view, named, write, range: range.collect() })
@@ -237,8 +248,12 @@ impl Iterating<'_> {
             .then(|| (number, divisor, self.func.has_attr(op, keys::UNSIGNED)))
     }
 
-    /// Whether a number is another one in each iteration.
+    /// Whether a number is another one in each iteration: it moves on with the index, or is the tile at such a place in an order.
     fn differs(&self, v: Value) -> bool {
+        if let Some(op) = self.func.defining_op(v).filter(|&op| self.func.opcode(op) == Opcode::TileOrder) {
+            let &[index, rows, columns] = self.func.operands(op) else { return false };
+            return !self.varies(rows) && !self.varies(columns) && self.differs(index);
+        }
         let form = Linear::of(self.func, v, 16);
         form.factor(self.iv) != 0 && form.terms.iter().all(|t| t.0 == self.iv || !self.varies(t.0))
     }
@@ -331,6 +346,22 @@ mod tests {
         // z of iteration i is x of iteration i + 1, but x of i is never z of a later one.
         assert!(!t[2].apart_over(&t[0], &f, body) && t[0].apart_over(&t[2], &f, body));
         assert!(!t[3].apart_over(&t[3], &f, body));
+    }
+
+    #[test]
+    fn tiles_at_different_places_of_an_order_are_apart() {
+        let (f, t) = touched(
+            "  %c0 = constant 0 : i32\n  %c1 = constant 1 : i32\n  %two = constant 2 : i32\n  \
+             for %i = %c0 to %n step %c1 {\n    %p = tile_order %i, %n, %two <{order = grouped(8)}>\n    \
+             %q = divi %p, %two : i32\n    %r = remi %p, %two : i32\n    %m = addi %n, %i : i32\n    \
+             %o = tile_order %i, %m, %two <{order = grouped(8)}>\n    %oq = divi %o, %two : i32\n    %or = remi %o, %two : i32\n    \
+             %x0 = tiled_load %v[%q, %r] : tile<16x16xf32>\n    %x1 = tiled_load %v[%q, %q] : tile<16x16xf32>\n    \
+             %x2 = tiled_load %v[%oq, %or] : tile<16x16xf32>\n    yield\n  }",
+        );
+        let body = f.op_block(t[0].op).expect("in the loop");
+        let apart: Vec<bool> = t.iter().map(|x| x.apart_over(x, &f, body)).collect();
+        // Both parts of the place; one of them; an order that differs from iteration to iteration.
+        assert_eq!(apart, [true, false, false]);
     }
 
     #[test]
