@@ -7,10 +7,49 @@
 
 use super::{Lower, NO_PHASE, Pipe, Val};
 use crate::error::{Code, CodegenResult};
-use crate::ir::{Op, Publish, Signal, Value, keys};
+use crate::ir::{Block, Op, Opcode, Publish, Signal, Value, keys};
 use crate::nvvm::Operand;
 
 impl Lower<'_> {
+    /// The ring through which an agent of several warps stores, slot after slot, if there is no other and its named barrier may do for both sides: behind
+    /// its commit of slot s all threads go on to slot s + 1, and in front of that barrier the lane that stores waits until the store that had this slot, of
+    /// those before the last `slots - 2`, has read it. So there is one barrier for each slot, and not one for either side.
+    pub(super) fn staging(&self, agent: Block) -> Option<usize> {
+        let f = self.f;
+        let (mut ring, mut alone) = (None, !self.agent.elect);
+        // One store for each slot.
+        let mut stores = 0;
+        f.walk(agent, &mut |op| match f.opcode(op) {
+            Opcode::AsyncPipelineConsumerRelease if f.has_attr(op, keys::BULK_PENDING) => {
+                let found = self.pipe_of(op).filter(|&p| {
+                    let Pipe { named, slots, def, .. } = self.pipes[p];
+                    let all = f.attr_int(op, keys::BULK_PENDING) == Some(i64::from(slots) - 1);
+                    named.is_some() && slots >= 2 && all && def.empty != Signal::None
+                });
+                alone &= found.is_some() && ring.is_none_or(|r| Some(r) == found);
+                (ring, stores) = (found, stores - 1);
+            }
+            Opcode::AsyncTiledTmaStore => stores += 1,
+            // Those that some other end waits for count otherwise.
+            Opcode::AsyncPipelineProducerCommit => alone &= !f.has_attr(op, keys::BULK_PENDING),
+            _ => {}
+        });
+        ring.filter(|_| alone && stores == 0)
+    }
+
+    /// The pipeline whose slot an op names.
+    fn pipe_of(&self, op: Op) -> Option<usize> {
+        let f = self.f;
+        let mut v = *f.operands(op).first()?;
+        for _ in 0..64 {
+            match self.vals[v] {
+                Val::Pipe(p) => return Some(p),
+                _ => v = *f.operands(f.defining_op(v)?).first()?,
+            }
+        }
+        None
+    }
+
     /// Pipeline, slot and phase an op refers to, through (pipeline, iterator) or an owned slot.
     fn pipe_slot(&self, op: Op) -> CodegenResult<(usize, Operand, Operand)> {
         let ops = self.f.operands(op);
@@ -101,7 +140,9 @@ impl Lower<'_> {
     pub(super) fn producer_acquire(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
         let Pipe { def, empty_at, tensor_side, named, own, .. } = self.pipes[p];
-        if let (Some(id), true) = (named, def.empty != Signal::None) {
+        if self.agent.staging == Some(p) {
+            // The commit before said so.
+        } else if let (Some(id), true) = (named, def.empty != Signal::None) {
             // The issuing lane has waited for its bulk reads at the end of the last use.
             self.close_section();
             self.fence_signal(false);
@@ -167,6 +208,10 @@ impl Lower<'_> {
                 self.fence_signal(tmem || (self.agent.tensor && pipe.tensor_side));
                 match pipe.named {
                     Some(id) => {
+                        if let (true, Some(lane)) = (self.agent.staging == Some(p), self.agent.issuer) {
+                            let pending = i64::from(pipe.slots) - 2;
+                            self.b.on(lane).bulk_wait_group_read(pending);
+                        }
                         let (id, threads) = (self.barrier_id(id, pipe.own), self.threads());
                         self.b.bar_sync(id, threads);
                         self.fence_wait(false);
@@ -214,7 +259,9 @@ impl Lower<'_> {
     pub(super) fn consumer_release(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
         let pipe = self.pipes[p];
-        if let Some(pending) = self.f.attr_int(op, keys::BULK_PENDING) {
+        if self.agent.staging == Some(p) {
+            // The next commit waits.
+        } else if let Some(pending) = self.f.attr_int(op, keys::BULK_PENDING) {
             self.open_section();
             self.b.bulk_wait_group_read(pending.clamp(0, 63));
             if pipe.def.empty != Signal::None && pipe.named.is_none() {

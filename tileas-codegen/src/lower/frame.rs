@@ -321,6 +321,7 @@ impl Lower<'_> {
                 thread: None,
                 row_lanes: [None; 5],
                 stores: false,
+                staging: None,
                 scratch: self.scratches.get(i).copied().flatten(),
                 instance: None,
             };
@@ -434,6 +435,7 @@ impl Lower<'_> {
             }
         });
         self.agent.tensor |= tmem_access;
+        self.agent.staging = self.staging(block);
         if self.agent.elect {
             // Here, where they are at hand in all blocks.
             return dots.into_iter().try_for_each(|op| self.operand_bases(op));

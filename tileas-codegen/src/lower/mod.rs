@@ -253,6 +253,8 @@ pub(crate) struct AgentCtx {
     pub first_lane: Option<Reg>,
     /// Has issued bulk stores.
     pub stores: bool,
+    /// The pipeline through which it stores all that it stores, if commits of it say too that the next slot is free.
+    pub staging: Option<usize>,
     /// Memory between its warps.
     pub scratch: Option<convert::Scratch>,
     /// Of an agent with instances: which this is, and where its own memory is counted from.
@@ -346,6 +348,7 @@ impl<'a> Lower<'a> {
             row_lanes: [None; 5],
             first_lane: None,
             stores: false,
+            staging: None,
             scratch: None,
             instance: None,
         };
