@@ -13,10 +13,11 @@ use crate::nvvm::Operand;
 impl Lower<'_> {
     /// The ring through which an agent of several warps stores, slot after slot, if there is no other and its named barrier may do for both sides: behind
     /// its commit of slot s all threads go on to slot s + 1, and in front of that barrier the lane that stores waits until the store that had this slot, of
-    /// those before the last `slots - 2`, has read it. So there is one barrier for each slot, and not one for either side.
+    /// those before the last `slots - 2`, has read it. So there is one barrier for each slot, and not one for either side. A store waits for the one before,
+    /// which is for agents that take turns: nobody waits for what they store.
     pub(super) fn staging(&self, agent: Block) -> Option<usize> {
         let f = self.f;
-        let (mut ring, mut alone) = (None, !self.agent.elect);
+        let (mut ring, mut alone) = (None, self.agent.instance.is_some());
         // One store for each slot.
         let mut stores = 0;
         f.walk(agent, &mut |op| match f.opcode(op) {
