@@ -11,13 +11,13 @@
 use super::channels::{Consumer, Pipe, PipeData};
 use super::memory::{self, BASE_ALIGN, MemoryMap};
 use super::needs::{Needs, is_item, runs};
-use super::share::Sharing;
+use super::share::{self, Places, Sharing};
 use super::sync::World;
 use super::{BufferOptions, Reject};
 use crate::agents::{Agent, AgentPlan};
 use crate::ddg::{LoopSchedule, OpEdge, ScheduleAnalysis};
 use crate::error::CodegenResult;
-use crate::ir::{Block, Function, Op};
+use crate::ir::{Block, Function, Op, Space};
 use crate::isa::TargetIsa;
 use crate::schedule::ring_slots;
 use crate::storage::access::{Class, Key};
@@ -306,25 +306,27 @@ pub fn choose(
     // Memory of its own for every web; where that does not fit, webs of which one is dead before the other share, then
     // those of which it can be waited for.
     let sharing: OnceCell<Sharing> = OnceCell::new();
-    let fits = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
+    let mut places = Places::new();
+    let fits = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>, places: &Places| {
         apply(func, rings, webs, pipes);
         silent.iter().for_each(|&p| pipes[p].has_empty = true);
-        memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, None)
+        memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, None, places)
             .or_else(|_| {
-                let shared = sharing.get_or_init(|| Sharing::find(world, webs, pipes));
-                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, Some((shared, false)))
+                let shared = Some((sharing.get_or_init(|| Sharing::find(world, webs, pipes)), false));
+                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, shared, places)
             })
             .or_else(|_| {
-                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, sharing.get().map(|s| (s, true)))
+                let shared = sharing.get().map(|s| (s, true));
+                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, shared, places)
             })
     };
     // The needed depth (R3) first; what does not fit shrinks, the ring with most slots first.
-    let mut map = fits(&rings, webs, pipes);
+    let mut map = fits(&rings, webs, pipes, &places);
     while map.is_err() {
         let Some(r) = rings.iter_mut().filter(|r| r.depth > 1).max_by_key(|r| r.depth) else { break };
         r.depth -= 1;
         r.shrunk = true;
-        map = fits(&rings, webs, pipes);
+        map = fits(&rings, webs, pipes, &places);
     }
     map?;
     let mut full: SmallVec<[bool; 16]> = SmallVec::from_elem(false, rings.len());
@@ -342,18 +344,18 @@ pub fn choose(
             .map(|(i, _)| i);
         let Some(i) = pick else { break };
         rings[i].depth += 1;
-        if fits(&rings, webs, pipes).is_err() {
+        if fits(&rings, webs, pipes, &places).is_err() {
             rings[i].depth -= 1;
             full[i] = true;
         }
     }
     // Memory that makes room for no further CTA goes to what comes by bulk copies, the ring with fewest slots first: loads that take longer
     // than the model says are covered then. Not at the price of tiles that wait for each other's memory.
-    let covered: SmallVec<[u32; 16]> = rings.iter().map(|r| r.depth).collect();
+    let mut covered: SmallVec<[u32; 16]> = rings.iter().map(|r| r.depth).collect();
     let whole = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
         apply(func, rings, webs, pipes);
         silent.iter().for_each(|&p| pipes[p].has_empty = true);
-        let map = memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, None).ok()?;
+        let map = memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, None, &Places::new()).ok()?;
         Some((isa.machine().limits.smem_bytes + BASE_ALIGN) / (map.dynamic_smem + BASE_ALIGN))
     };
     if let Some(ctas) = whole(&rings, webs, pipes).filter(|_| opts.pipeline_depth.is_none()) {
@@ -372,6 +374,44 @@ pub fn choose(
             }
         }
     }
+    // Webs of one loop that take turns lie in one place, in rings with as many slots as the longest of them, where that takes
+    // less memory.
+    let mut map = fits(&rings, webs, pipes, &places)?;
+    let all: SmallVec<[Web; 16]> = webs.webs.keys().filter(|&w| webs.webs[w].space != Space::Tmem).collect();
+    for (n, &b) in all.iter().enumerate() {
+        let home = share::loop_of(func, pipes.values().as_slice(), b);
+        let Some(j) = home.and_then(|_| ring_of(&rings, pipes, b)) else { continue };
+        for &a in &all[..n] {
+            let Some(i) = ring_of(&rings, pipes, a).filter(|&i| i != j) else { continue };
+            if share::loop_of(func, pipes.values().as_slice(), a) != home
+                || share::at_place(&places, &a)[0] != a
+            {
+                continue;
+            }
+            let (old, mut more) = ([rings[i].depth, rings[j].depth], places.clone());
+            match more.iter_mut().find(|p| p[0] == a) {
+                Some(place) => place.push(b),
+                None => more.push(smallvec::smallvec![a, b]),
+            }
+            if webs.webs[a].bytes() == webs.webs[b].bytes() {
+                let depth = old[0].max(old[1]);
+                [i, j].iter().for_each(|&r| rings[r].depth = depth.min(rings[r].cap));
+            }
+            let less =
+                fits(&rings, webs, pipes, &more).ok().filter(|now| now.dynamic_smem < map.dynamic_smem);
+            match less.filter(|_| share::in_turns(world, webs, pipes.values().as_slice(), &more)) {
+                Some(now) => {
+                    (map, places) = (now, more);
+                    [(i, old[0]), (j, old[1])]
+                        .into_iter()
+                        .for_each(|(r, depth)| covered[r] += rings[r].depth - depth);
+                    break;
+                }
+                None => [(i, old[0]), (j, old[1])].into_iter().for_each(|(r, depth)| rings[r].depth = depth),
+            }
+        }
+    }
+    map = fits(&rings, webs, pipes, &places)?;
     for (i, r) in rings.iter().enumerate() {
         for &id in &r.pipes {
             let why = &mut pipes[id].why;
@@ -382,7 +422,6 @@ pub fn choose(
             why.runs_once = r.cap == 1 && max_depth > 1;
         }
     }
-    let map = fits(&rings, webs, pipes)?;
     let mut rejects = Vec::new();
     for r in rings.iter().filter(|r| r.depth < r.need) {
         for &id in r.pipes.iter().filter(|&&id| needs[id] > r.depth) {
@@ -392,6 +431,11 @@ pub fn choose(
     }
     let waits = sharing.get().map_or_else(Vec::new, |s| s.waits(webs));
     Ok(Chosen { memory: map, rejects, waits })
+}
+
+/// The ring of a web.
+fn ring_of(rings: &[Ring], pipes: &PrimaryMap<Pipe, PipeData>, web: Web) -> Option<usize> {
+    rings.iter().position(|r| r.pipes.iter().any(|&p| pipes[p].webs.contains(&web)))
 }
 
 /// Last reader → first writer, for every pair that may be these in some schedule: the slot is free `have - d`

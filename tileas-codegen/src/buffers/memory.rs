@@ -3,17 +3,18 @@
 //! Shared memory, from a 1024-aligned base: tiles in web order, then what register ops of each agent take for themselves, then the full and empty barriers of each pipe
 //! (8 bytes a slot), then the word that receives the tensor-memory base. Tensor memory: slots of a web side by side,
 //! webs in order, the allocation a power of two of columns. With [`Sharing`], a web takes the first place that overlaps
-//! only webs it may share with; with waits (the flag beside it), where that is beyond the end of memory, only webs that it may wait for as well. Errors: E0602, E0603 with need, capacity and the largest
+//! only webs it may share with; with waits (the flag beside it), where that is beyond the end of memory, only webs that it may wait for as well.
+//! Webs of one loop that take turns ([`Places`]) begin where the first of them does. Errors: E0602, E0603 with need, capacity and the largest
 //! consumer. Cost: linear; with sharing webs².
 
 use super::channels::{Pipe, PipeData};
-use super::share::Sharing;
+use super::share::{Places, Sharing, at_place};
 use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Function, Space};
 use crate::isa::TargetIsa;
 use crate::storage::webs::{Web, Webs};
-use cranelift_entity::PrimaryMap;
+use cranelift_entity::{PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 
 /// Bytes of one barrier.
@@ -63,6 +64,7 @@ pub fn lay_out(
     pipes: &mut PrimaryMap<Pipe, PipeData>,
     scratch: &[Scratch],
     sharing: Option<(&Sharing, bool)>,
+    places: &Places,
 ) -> CodegenResult<MemoryMap> {
     // What was placed: (web, first, end), per space, by where it begins; known where webs may share.
     let mut placed: [Vec<(Web, u64, u64)>; 2] = [Vec::new(), Vec::new()];
@@ -80,11 +82,15 @@ pub fn lay_out(
                 }
                 at
             };
-            let at = first(&|w| sharing.may_share(web, w));
+            // Whatever lies in either place.
+            let all = |w: Web, may: &dyn Fn(Web, Web) -> bool| {
+                at_place(places, &web).iter().all(|&a| at_place(places, &w).iter().all(|&b| may(a, b)))
+            };
+            let at = first(&|w| all(w, &|a, b| sharing.may_share(a, b)));
             if !waits || at + size <= limit {
                 return at;
             }
-            first(&|w| sharing.may_share(web, w) || sharing.may_wait(web, w))
+            first(&|w| all(w, &|a, b| sharing.may_share(a, b) || sharing.may_wait(a, b)))
         };
     let limits = &isa.machine().limits;
     let barriers: u64 = pipes.values().map(|p| 2 * u64::from(p.depth) * u64::from(BARRIER_BYTES)).sum();
@@ -96,33 +102,48 @@ pub fn lay_out(
             list.insert(n, (web, at, end));
         }
     };
+    // Of what lies in one place the first one has it, with the size and alignment of all.
+    let extents: SecondaryMap<Web, (u64, u64)> = {
+        let mut all = SecondaryMap::with_capacity(webs.webs.len());
+        for (web, w) in webs.webs.iter() {
+            let tensor = w.space == Space::Tmem;
+            let size = u64::from(w.slots) * u64::from(if tensor { w.columns() } else { w.bytes() });
+            let first = at_place(places, &web)[0];
+            let (most, align): (u64, u64) = all[first];
+            let own = if tensor { 1 } else { u64::from(w.alignment()) };
+            all[first] = (most.max(size), align.max(own));
+        }
+        all
+    };
     let mut smem = 0u64;
     let mut columns = 0u64;
     let mut largest = [(0u64, Loc::NONE); 2];
-    for (web, w) in webs.webs.iter_mut() {
+    for web in webs.webs.keys() {
+        let w = &webs.webs[web];
         let loc = func.defining_op(w.root).map_or(Loc::NONE, |op| func.op_loc(op));
-        let slots = u64::from(w.slots);
-        match w.space {
-            Space::Tmem => {
-                let need = slots * u64::from(w.columns());
-                let at = place(web, &placed[1], need, 1, (columns, u64::from(limits.tmem_columns)));
-                w.at = u32::try_from(at).unwrap_or(u32::MAX);
-                note(&mut placed[1], web, at, at + need);
-                columns = columns.max(at + need);
-                if need > largest[1].0 {
-                    largest[1] = (need, loc);
-                }
-            }
-            _ => {
-                let need = slots * u64::from(w.bytes());
-                let at = place(web, &placed[0], need, u64::from(w.alignment()), (smem, most));
-                w.at = u32::try_from(at).unwrap_or(u32::MAX);
-                note(&mut placed[0], web, at, at + need);
-                smem = smem.max(at + need);
-                if need > largest[0].0 {
-                    largest[0] = (need, loc);
-                }
-            }
+        let (need, align) = extents[web];
+        let first = at_place(places, &web)[0];
+        let tensor = w.space == Space::Tmem;
+        let (end, most) = if tensor { (columns, u64::from(limits.tmem_columns)) } else { (smem, most) };
+        let list = &mut placed[usize::from(tensor)];
+        let at = match first == web {
+            true => place(web, list, need, align, (end, most)),
+            false => u64::from(webs.webs[first].at),
+        };
+        webs.webs[web].at = u32::try_from(at).unwrap_or(u32::MAX);
+        if first != web {
+            continue;
+        }
+        note(list, web, at, at + need);
+        let end = end.max(at + need);
+        if tensor {
+            columns = end
+        } else {
+            smem = end
+        }
+        let largest = &mut largest[usize::from(tensor)];
+        if need > largest.0 {
+            *largest = (need, loc);
         }
     }
     if columns > u64::from(limits.tmem_columns) {

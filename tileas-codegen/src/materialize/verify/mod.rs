@@ -118,6 +118,20 @@ pub fn deadlocks(func: &Function) -> Vec<CodegenError> {
     m.errors
 }
 
+/// What the graphs show, deadlocks or else accesses without an order, whatever else is wrong with the function: what random
+/// programs with slots are judged by.
+pub fn disorder(func: &Function) -> Vec<CodegenError> {
+    let mut m = Model::read(func, true, model::Traced::default());
+    if m.errors.is_empty() {
+        form::check(&mut m);
+        let homes = counts(&mut m);
+        if m.errors.is_empty() {
+            regions(&mut m, &homes, &mut Scratch::default(), &mut SyncReport::default());
+        }
+    }
+    m.errors
+}
+
 /// Every operand must be defined by something that stands before it in the function. `false`: what defines one was
 /// removed, so that nothing else can be read.
 fn dangling(m: &mut Model<'_>, seen: &mut SecondaryMap<Op, bool>) -> bool {
@@ -799,7 +813,9 @@ fn conflicts(
     let mut pairs: SmallVec<[Two<'_>; 32]> = SmallVec::new();
     // By two buffers in the same memory: whether all that uses the one may come before all that uses the other in an iteration,
     // and the other way round. A use of the one between two of the other would find, or leave, the wrong tile.
-    let mut whole: SmallVec<[[bool; 2]; 8]> = SmallVec::new();
+    // With whether the two lie slot on slot.
+    let mut whole: SmallVec<[([bool; 2], bool); 8]> = SmallVec::new();
+    let slots = |buffer: Value| m.func.value_data(buffer).dims().and_then(|d| d.first().copied());
     let memory: SmallVec<[Memory; 16]> = all.iter().map(|(buffer, _)| memory_of(m.func, *buffer)).collect();
     for (n, (buffer, list)) in all.iter().enumerate() {
         let (lanes, apart) = own_rows(m.func, *buffer);
@@ -809,7 +825,7 @@ fn conflicts(
         for k in (n + 1..all.len()).filter(|&k| overlap(memory[n], memory[k])) {
             let other = &all[k].1;
             let number = whole.len();
-            whole.push([true; 2]);
+            whole.push(([true; 2], memory[n] == memory[k] && slots(*buffer) == slots(all[k].0)));
             pairs.extend(list.iter().flat_map(|x| other.iter().map(move |y| (lanes, Some(number), x, y))));
         }
     }
@@ -873,8 +889,15 @@ fn conflicts(
         };
         let (to_x, to_y) = (begin(x, nx), begin(y, ny));
         // Iterations after which the slot comes again.
-        let again = match x.ring {
-            Some(p) if homes[p] == region && shared.is_none() => m.pipes[p].depth,
+        let here = |p: &usize| homes[*p] == region;
+        let again = match (x.ring.filter(here), shared) {
+            (Some(p), None) => m.pipes[p].depth,
+            // Two rings that advance together and lie slot on slot.
+            (Some(p), Some(n))
+                if whole[n].1 && y.ring.is_some_and(|q| here(&q) && m.pipes[q].distance == 0) =>
+            {
+                if m.pipes[p].distance == 0 { m.pipes[p].depth } else { 1 }
+            }
             _ => 1,
         };
         // In two arms of one branch they never meet in one iteration.
@@ -903,9 +926,9 @@ fn conflicts(
         };
         let ordered = orders[0] || orders[1];
         if let Some(n) = shared.filter(|_| ordered) {
-            let was = whole[n];
-            whole[n] = [was[0] && orders[0], was[1] && orders[1]];
-            if whole[n] == [false; 2] && was != whole[n] {
+            let was = whole[n].0;
+            whole[n].0 = [was[0] && orders[0], was[1] && orders[1]];
+            if whole[n].0 == [false; 2] && was != whole[n].0 {
                 found.bad(
                     Code::E0706,
                     y.op,
