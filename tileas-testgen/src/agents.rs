@@ -49,8 +49,8 @@ pub struct Channel {
     pub distance: u32,
     /// Whether slots are freed at all.
     pub freed: bool,
-    /// Where the slots lie that are written and read between its steps, if there are any.
-    pub at: Option<u32>,
+    /// Of slots that are written and read between its steps, if there are any: where they lie, and columns of a tile.
+    pub at: Option<(u32, u32)>,
 }
 
 /// What a block is.

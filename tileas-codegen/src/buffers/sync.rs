@@ -267,8 +267,7 @@ impl<'a> Sync<'a> {
 
     /// Adds that the slots of a ring are handed back, its depth being known: what frees one comes before its next acquire.
     pub fn hands_back(&mut self, p: &PipeData) {
-        let rings =
-            p.has_empty && p.named.is_none() && !p.in_place() && !p.is_scalar() && p.carry().is_none();
+        let rings = p.has_empty && p.named.is_none() && !p.is_scalar() && p.carry().is_none();
         let Some(a) = self.earliest(&p.acquires).filter(|_| rings && p.home == self.block) else { return };
         let acquire = self.node(p.producer.agent, a, Sync::wait_point(p.producer));
         for c in &p.consumers {

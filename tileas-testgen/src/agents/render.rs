@@ -13,9 +13,6 @@ enum Var {
     Owned(usize, bool),
 }
 
-/// What slots hold.
-const TILE: &str = "tile<128x64xf16, rmem, row>";
-
 struct Emit<'p> {
     p: &'p Program,
     s: String,
@@ -99,15 +96,13 @@ impl Emit<'_> {
 
     /// The producer writes the slot, a consumer reads it.
     fn access(&mut self, c: usize, var: Var, note: &str, indent: usize) {
-        if self.p.channels[c].at.is_none() {
-            return;
-        }
+        let Some((_, columns)) = self.p.channels[c].at else { return };
         let it = self.get(Var::Iter(c, self.local));
         if var == Var::Owned(c, false) {
-            self.line(indent, &format!("copy %tile, %b{c}[{it}]{note}"));
+            self.line(indent, &format!("copy %tile{columns}, %b{c}[{it}]{note}"));
         } else {
             let v = self.name();
-            self.line(indent, &format!("{v} = copy %b{c}[{it}]{note} : {TILE}"));
+            self.line(indent, &format!("{v} = copy %b{c}[{it}]{note} : tile<128x{columns}xf16, rmem, row>"));
         }
     }
 
@@ -319,8 +314,8 @@ pub fn text(p: &Program) -> String {
         params.concat(),
         32 * p.agents
     );
-    if p.channels.iter().any(|c| c.at.is_some()) {
-        let _ = writeln!(s, "  %tile = constant 0.0 : {TILE}");
+    for columns in [32, 64] {
+        let _ = writeln!(s, "  %tile{columns} = constant 0.0 : tile<128x{columns}xf16, rmem, row>");
     }
     for b in (1..p.blocks.len()).filter(|&b| p.blocks[b].1 == Role::Loop) {
         let _ = writeln!(
@@ -335,11 +330,9 @@ pub fn text(p: &Program) -> String {
             "none".into()
         };
         let d = c.depth;
-        let buffer = c.at.map_or(String::new(), |at| {
-            let _ = writeln!(
-                s,
-                "  %b{n} = alloc_tensor <{{offset = {at}, align = 1024}}> : tile<{d}x128x64xf16, smem, k128>"
-            );
+        let buffer = c.at.map_or(String::new(), |(at, columns)| {
+            let ty = format!("tile<{d}x128x{columns}xf16, smem, k{}>", 2 * columns);
+            let _ = writeln!(s, "  %b{n} = alloc_tensor <{{offset = {at}, align = 1024}}> : {ty}");
             format!("%b{n} ")
         });
         let _ = writeln!(

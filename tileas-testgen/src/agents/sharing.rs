@@ -1,8 +1,9 @@
-//! Two rings of one loop whose slots are the same memory: the verdict of the graphs against runs.
+//! Two rings of one loop that share memory: the verdict of the graphs against runs.
 //!
-//! Agents write a slot from the acquire to the commit and read it from the wait to the release. Rings X and Y have equally
-//! many slots, D, and slot k of both is one place: that is right iff in every run all of X's use of a slot in iteration i is
-//! over before Y's in i begins, and Y's before X's in i + D, or the other way round. A run that holds one use back
+//! Agents write a slot from the acquire to the commit and read it from the wait to the release. Where rings X and Y have equally
+//! many slots, D, and slot k of both is one place, that is right iff in every run all of X's use of a slot in iteration i is
+//! over before Y's in i begins, and Y's before X's in i + D, or the other way round. Where the slots are not alike, D is 1:
+//! each use is taken for one of all slots. A run that holds one use back
 //! for ever and goes as far as it can reaches all that need not wait for it, and nothing else: blocking is monotone. So
 //! each use is held back once, in each iteration, and what may not be reached is looked for.
 
@@ -12,6 +13,9 @@ use arbitrary::{Result, Unstructured};
 use tileas_codegen::Code;
 use tileas_codegen::ir::{parse_module, verify_function};
 use tileas_codegen::testing::materialize::disorder;
+
+/// Bytes of a slot.
+const TILE: u32 = 16384;
 
 /// The rings with slots.
 const X: usize = 0;
@@ -45,7 +49,14 @@ pub fn program(u: &mut Unstructured<'_>) -> Result<Program> {
             consumers.push(if other == producer { (producer + 1) % agents } else { other });
         }
         let depth = if shared { slots } else { u.int_in_range(1..=3)? };
-        let at = shared.then_some(0);
+        // Mostly slot on slot; else one slot further, more slots, or twice as many of half the size.
+        let (at, depth) = match (shared, if n == Y { u.int_in_range(0..=9)? } else { 9 }) {
+            (false, _) => (None, depth),
+            (true, 0) => (Some((TILE, 64)), depth),
+            (true, 1) => (Some((0, 64)), depth + 1),
+            (true, 2) => (Some((0, 32)), 2 * depth),
+            (true, _) => (Some((0, 64)), depth),
+        };
         p.channels.push(Channel { home: 1, producer, consumers, depth, distance: 0, freed: true, at });
     }
     let stray = if u.ratio(1, 2)? { 0 } else { u.int_in_range(1..=3u32)? };
@@ -110,9 +121,9 @@ fn reach(sequences: &[Vec<Step>], p: &Program, agent: usize, held: Step, n: usiz
     }
 }
 
-/// Whether in all runs of so many iterations the slots of `first` are free again where `second` uses them in the same iteration, and
-/// those of `second` so many iterations later as there are slots.
-fn in_turns(p: &Program, trips: u32, first: usize, second: usize) -> bool {
+/// Whether in all runs of so many iterations `first` has used a slot when `second` begins to in the same iteration, and
+/// `second` when `first` does so `slots` iterations later.
+fn in_turns(p: &Program, trips: u32, first: usize, second: usize, slots: usize) -> bool {
     let run = Run { trips: vec![trips; 2], arms: vec![0; 2] };
     let sequences: Vec<Vec<Step>> = (0..p.agents)
         .map(|a| {
@@ -126,7 +137,6 @@ fn in_turns(p: &Program, trips: u32, first: usize, second: usize) -> bool {
         let reads = ch.consumers.iter().map(move |&a| (a, 2, Step::Release(c)));
         std::iter::once((ch.producer, 0, Step::Commit(c))).chain(reads)
     };
-    let slots = p.channels[first].depth as usize;
     [(first, second, 0), (second, first, slots)].into_iter().all(|(c, other, later)| {
         uses(c).all(|(agent, opens, closes)| {
             (0..trips as usize).all(|i| {
@@ -143,7 +153,10 @@ fn in_turns(p: &Program, trips: u32, first: usize, second: usize) -> bool {
 /// # Panics
 /// If they differ.
 pub fn check(p: &Program) -> Option<Verdict> {
-    let slots = p.channels[X].depth;
+    let (x, y) = (&p.channels[X], &p.channels[Y]);
+    // One slot behind a ring of one slot is no memory of it.
+    let apart = y.at == Some((TILE, 64)) && x.depth == 1;
+    let slots = if (x.at, x.depth) == (y.at, y.depth) { x.depth } else { 1 };
     let trips = [1, 2, slots + 1, 2 * slots + 3];
     let run = |n: u32| Run { trips: vec![n; 2], arms: vec![0; 2] };
     if trips.iter().chain(&[16]).any(|&n| !simulate(p, &run(n), 1)) {
@@ -159,7 +172,8 @@ pub fn check(p: &Program) -> Option<Verdict> {
     assert!(malformed.is_empty(), "{malformed:?}\n{text}");
     let errors = disorder(f);
     assert!(errors.iter().all(|e| e.code == Code::E0706), "{errors:?}\n{text}");
-    let runs = [(X, Y), (Y, X)].into_iter().any(|(a, b)| trips.iter().all(|&n| in_turns(p, n, a, b)));
+    let turns = |(a, b)| trips.iter().all(|&n| in_turns(p, n, a, b, slots as usize));
+    let runs = apart || [(X, Y), (Y, X)].into_iter().any(turns);
     assert_eq!(errors.is_empty(), runs, "the graphs and the runs differ: {errors:?}\n{p:#?}\n{text}");
     Some(if runs { Verdict::Live } else { Verdict::Deadlock })
 }

@@ -798,8 +798,9 @@ fn own_rows(func: &Function, buffer: Value) -> (bool, bool) {
     (lanes, lanes || dense)
 }
 
-/// Two accesses: whether threads have rows of their own there, the number of their two buffers if these share memory, and both.
-type Two<'p> = (bool, Option<usize>, &'p Place, &'p Place);
+/// Two accesses: whether threads have rows of their own there, if their two buffers share memory the number of these and whether they
+/// lie slot on slot, and both.
+type Two<'p> = (bool, Option<(usize, bool)>, &'p Place, &'p Place);
 
 fn conflicts(
     m: &Model<'_>,
@@ -813,9 +814,7 @@ fn conflicts(
     let mut pairs: SmallVec<[Two<'_>; 32]> = SmallVec::new();
     // By two buffers in the same memory: whether all that uses the one may come before all that uses the other in an iteration,
     // and the other way round. A use of the one between two of the other would find, or leave, the wrong tile.
-    // With whether the two lie slot on slot.
-    let mut whole: SmallVec<[([bool; 2], bool); 8]> = SmallVec::new();
-    let slots = |buffer: Value| m.func.value_data(buffer).dims().and_then(|d| d.first().copied());
+    let mut whole: SmallVec<[[bool; 2]; 8]> = SmallVec::new();
     let memory: SmallVec<[Memory; 16]> = all.iter().map(|(buffer, _)| memory_of(m.func, *buffer)).collect();
     for (n, (buffer, list)) in all.iter().enumerate() {
         let (lanes, apart) = own_rows(m.func, *buffer);
@@ -825,7 +824,8 @@ fn conflicts(
         for k in (n + 1..all.len()).filter(|&k| overlap(memory[n], memory[k])) {
             let other = &all[k].1;
             let number = whole.len();
-            whole.push(([true; 2], memory[n] == memory[k] && slots(*buffer) == slots(all[k].0)));
+            whole.push([true; 2]);
+            let number = (number, memory[n] == memory[k]);
             pairs.extend(list.iter().flat_map(|x| other.iter().map(move |y| (lanes, Some(number), x, y))));
         }
     }
@@ -888,15 +888,13 @@ fn conflicts(
             direct.map_or(waited, |d| Some(waited.map_or(d, |w| w.min(d))))
         };
         let (to_x, to_y) = (begin(x, nx), begin(y, ny));
-        // Iterations after which the slot comes again.
-        let here = |p: &usize| homes[*p] == region;
-        let again = match (x.ring.filter(here), shared) {
-            (Some(p), None) => m.pipes[p].depth,
-            // Two rings that advance together and lie slot on slot.
-            (Some(p), Some(n))
-                if whole[n].1 && y.ring.is_some_and(|q| here(&q) && m.pipes[q].distance == 0) =>
-            {
-                if m.pipes[p].distance == 0 { m.pipes[p].depth } else { 1 }
+        // Iterations after which the slot comes again; of buffers that share memory all slots are one, but where two rings advance
+        // together, slot on slot.
+        let ring = |p: &Place| p.ring.filter(|&q| homes[q] == region).map(|q| &m.pipes[q]);
+        let again = match (ring(x), ring(y), shared) {
+            (Some(r), _, None) => r.depth,
+            (Some(r), Some(s), Some((_, true))) if r.depth == s.depth && r.distance.max(s.distance) == 0 => {
+                r.depth
             }
             _ => 1,
         };
@@ -925,10 +923,10 @@ fn conflicts(
             [true, false].map(|forth| within(forth, 0) && (once || within(!forth, again)))
         };
         let ordered = orders[0] || orders[1];
-        if let Some(n) = shared.filter(|_| ordered) {
-            let was = whole[n].0;
-            whole[n].0 = [was[0] && orders[0], was[1] && orders[1]];
-            if whole[n].0 == [false; 2] && was != whole[n].0 {
+        if let Some((n, _)) = shared.filter(|_| ordered) {
+            let was = whole[n];
+            whole[n] = [was[0] && orders[0], was[1] && orders[1]];
+            if whole[n] == [false; 2] && was != whole[n] {
                 found.bad(
                     Code::E0706,
                     y.op,
