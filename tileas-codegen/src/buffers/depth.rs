@@ -9,7 +9,7 @@
 //! E0603 when one slot each does not fit. Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
 
 use super::channels::{Consumer, Pipe, PipeData};
-use super::memory::{self, BASE_ALIGN, MemoryMap};
+use super::memory::{self, BASE_ALIGN, MemoryMap, Together};
 use super::needs::{Needs, is_item, runs};
 use super::share::{self, Places, Sharing};
 use super::sync::World;
@@ -310,14 +310,16 @@ pub fn choose(
     let fits = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>, places: &Places| {
         apply(func, rings, webs, pipes);
         silent.iter().for_each(|&p| pipes[p].has_empty = true);
-        memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, None, places)
+        let alone = Together { places, sharing: None };
+        memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, alone)
             .or_else(|_| {
-                let shared = Some((sharing.get_or_init(|| Sharing::find(world, webs, pipes)), false));
-                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, shared, places)
+                let dead = sharing.get_or_init(|| Sharing::find(world, webs, pipes));
+                let shared = Together { places, sharing: Some((dead, false)) };
+                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, shared)
             })
             .or_else(|_| {
-                let shared = sharing.get().map(|s| (s, true));
-                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, shared, places)
+                let waits = Together { places, sharing: sharing.get().map(|s| (s, true)) };
+                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, waits)
             })
     };
     // The needed depth (R3) first; what does not fit shrinks, the ring with most slots first.
@@ -352,10 +354,11 @@ pub fn choose(
     // Memory that makes room for no further CTA goes to what comes by bulk copies, the ring with fewest slots first: loads that take longer
     // than the model says are covered then. Not at the price of tiles that wait for each other's memory.
     let mut covered: SmallVec<[u32; 16]> = rings.iter().map(|r| r.depth).collect();
+    let alone = Together { places: &Places::new(), sharing: None };
     let whole = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
         apply(func, rings, webs, pipes);
         silent.iter().for_each(|&p| pipes[p].has_empty = true);
-        let map = memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, None, &Places::new()).ok()?;
+        let map = memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, alone).ok()?;
         Some((isa.machine().limits.smem_bytes + BASE_ALIGN) / (map.dynamic_smem + BASE_ALIGN))
     };
     if let Some(ctas) = whole(&rings, webs, pipes).filter(|_| opts.pipeline_depth.is_none()) {
@@ -374,40 +377,39 @@ pub fn choose(
             }
         }
     }
-    // Webs of one loop that take turns lie in one place, in rings with as many slots as the longest of them, where that takes
-    // less memory.
+    // Webs of one loop that take turns lie in one place, with as many slots as the ring that needs most, where that takes less.
     let mut map = fits(&rings, webs, pipes, &places)?;
-    let all: SmallVec<[Web; 16]> = webs.webs.keys().filter(|&w| webs.webs[w].space != Space::Tmem).collect();
-    for (n, &b) in all.iter().enumerate() {
-        let home = share::loop_of(func, pipes.values().as_slice(), b);
-        let Some(j) = home.and_then(|_| ring_of(&rings, pipes, b)) else { continue };
-        for &a in &all[..n] {
-            let Some(i) = ring_of(&rings, pipes, a).filter(|&i| i != j) else { continue };
-            if share::loop_of(func, pipes.values().as_slice(), a) != home
-                || share::at_place(&places, &a)[0] != a
-            {
+    let all: SmallVec<[(Web, usize, Option<Block>); 16]> = webs
+        .webs
+        .iter()
+        .filter(|(_, d)| d.space != Space::Tmem && !d.is_scalar())
+        .filter_map(|(w, _)| {
+            Some((w, ring_of(&rings, pipes, w)?, share::loop_of(func, pipes.values().as_slice(), w)))
+        })
+        .filter(|x| x.2.is_some())
+        .collect();
+    for (n, &(b, j, home)) in all.iter().enumerate() {
+        for &(a, i, _) in all[..n].iter().filter(|x| x.1 != j && x.2 == home) {
+            if share::at_place(&places, &a)[0] != a {
                 continue;
             }
-            let (old, mut more) = ([rings[i].depth, rings[j].depth], places.clone());
+            let (old, mut more) = ([(i, rings[i].depth), (j, rings[j].depth)], places.clone());
             match more.iter_mut().find(|p| p[0] == a) {
                 Some(place) => place.push(b),
                 None => more.push(smallvec::smallvec![a, b]),
             }
             if webs.webs[a].bytes() == webs.webs[b].bytes() {
-                let depth = old[0].max(old[1]);
-                [i, j].iter().for_each(|&r| rings[r].depth = depth.min(rings[r].cap));
+                old.iter().for_each(|x| rings[x.0].depth = old[0].1.max(old[1].1).min(rings[x.0].cap));
             }
             let less =
                 fits(&rings, webs, pipes, &more).ok().filter(|now| now.dynamic_smem < map.dynamic_smem);
             match less.filter(|_| share::in_turns(world, webs, pipes.values().as_slice(), &more)) {
                 Some(now) => {
                     (map, places) = (now, more);
-                    [(i, old[0]), (j, old[1])]
-                        .into_iter()
-                        .for_each(|(r, depth)| covered[r] += rings[r].depth - depth);
+                    old.iter().for_each(|x| covered[x.0] += rings[x.0].depth - x.1);
                     break;
                 }
-                None => [(i, old[0]), (j, old[1])].into_iter().for_each(|(r, depth)| rings[r].depth = depth),
+                None => old.iter().for_each(|x| rings[x.0].depth = x.1),
             }
         }
     }

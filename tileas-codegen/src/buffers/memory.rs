@@ -14,7 +14,7 @@ use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Function, Space};
 use crate::isa::TargetIsa;
 use crate::storage::webs::{Web, Webs};
-use cranelift_entity::{PrimaryMap, SecondaryMap};
+use cranelift_entity::PrimaryMap;
 use smallvec::SmallVec;
 
 /// Bytes of one barrier.
@@ -52,6 +52,15 @@ pub struct MemoryMap {
     pub tmem_base_at: u32,
 }
 
+/// Which webs lie in the same memory.
+#[derive(Copy, Clone)]
+pub struct Together<'a> {
+    /// Those that take turns in a loop.
+    pub places: &'a Places,
+    /// Those of which one is dead before the other, if that is made use of; and whether one may wait for another.
+    pub sharing: Option<(&'a Sharing, bool)>,
+}
+
 /// Lays out memory, filling `at` of webs and the barrier offsets of pipes.
 ///
 /// # Errors
@@ -63,8 +72,7 @@ pub fn lay_out(
     webs: &mut Webs,
     pipes: &mut PrimaryMap<Pipe, PipeData>,
     scratch: &[Scratch],
-    sharing: Option<(&Sharing, bool)>,
-    places: &Places,
+    Together { places, sharing }: Together<'_>,
 ) -> CodegenResult<MemoryMap> {
     // What was placed: (web, first, end), per space, by where it begins; known where webs may share.
     let mut placed: [Vec<(Web, u64, u64)>; 2] = [Vec::new(), Vec::new()];
@@ -102,48 +110,37 @@ pub fn lay_out(
             list.insert(n, (web, at, end));
         }
     };
-    // Of what lies in one place the first one has it, with the size and alignment of all.
-    let extents: SecondaryMap<Web, (u64, u64)> = {
-        let mut all = SecondaryMap::with_capacity(webs.webs.len());
-        for (web, w) in webs.webs.iter() {
-            let tensor = w.space == Space::Tmem;
-            let size = u64::from(w.slots) * u64::from(if tensor { w.columns() } else { w.bytes() });
-            let first = at_place(places, &web)[0];
-            let (most, align): (u64, u64) = all[first];
-            let own = if tensor { 1 } else { u64::from(w.alignment()) };
-            all[first] = (most.max(size), align.max(own));
-        }
-        all
+    // Size and alignment of a place.
+    let extent = |webs: &Webs, web: Web| {
+        at_place(places, &web).iter().map(|&w| &webs.webs[w]).fold((0, 1), |(size, align), w| {
+            let (slot, own) = match w.space {
+                Space::Tmem => (w.columns(), 1),
+                _ => (w.bytes(), w.alignment()),
+            };
+            (u64::max(size, u64::from(w.slots) * u64::from(slot)), u64::max(align, u64::from(own)))
+        })
     };
     let mut smem = 0u64;
     let mut columns = 0u64;
     let mut largest = [(0u64, Loc::NONE); 2];
     for web in webs.webs.keys() {
-        let w = &webs.webs[web];
-        let loc = func.defining_op(w.root).map_or(Loc::NONE, |op| func.op_loc(op));
-        let (need, align) = extents[web];
         let first = at_place(places, &web)[0];
-        let tensor = w.space == Space::Tmem;
-        let (end, most) = if tensor { (columns, u64::from(limits.tmem_columns)) } else { (smem, most) };
-        let list = &mut placed[usize::from(tensor)];
-        let at = match first == web {
-            true => place(web, list, need, align, (end, most)),
-            false => u64::from(webs.webs[first].at),
-        };
-        webs.webs[web].at = u32::try_from(at).unwrap_or(u32::MAX);
         if first != web {
+            webs.webs[web].at = webs.webs[first].at;
             continue;
         }
-        note(list, web, at, at + need);
-        let end = end.max(at + need);
-        if tensor {
-            columns = end
-        } else {
-            smem = end
-        }
-        let largest = &mut largest[usize::from(tensor)];
-        if need > largest.0 {
-            *largest = (need, loc);
+        let (need, align) = extent(webs, web);
+        let w = &mut webs.webs[web];
+        let (n, ends) = match w.space {
+            Space::Tmem => (1, (&mut columns, u64::from(limits.tmem_columns))),
+            _ => (0, (&mut smem, most)),
+        };
+        let at = place(web, &placed[n], need, align, (*ends.0, ends.1));
+        w.at = u32::try_from(at).unwrap_or(u32::MAX);
+        note(&mut placed[n], web, at, at + need);
+        *ends.0 = (at + need).max(*ends.0);
+        if need > largest[n].0 {
+            largest[n] = (need, func.defining_op(w.root).map_or(Loc::NONE, |op| func.op_loc(op)));
         }
     }
     if columns > u64::from(limits.tmem_columns) {
