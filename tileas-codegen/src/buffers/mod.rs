@@ -119,8 +119,8 @@ pub fn assign_buffers_in(
     let mut rounds = 0;
     let (webs, pipes, store_waits, memory, rejects) = loop {
         let mut webs = storage.webs.clone();
-        let (mut pipes, store_waits) =
-            channels::build(world, storage, &mut webs, opts.first_named_barrier, &waits)?;
+        let (mut pipes, store_waits) = channels::build(world, storage, &mut webs, &waits)?;
+        bind(opts.first_named_barrier, &scratch, &mut pipes);
         let chosen = depth::choose(&input, &mut webs, &mut pipes)?;
         if chosen.waits.is_empty() {
             break (webs, pipes, store_waits, chosen.memory, chosen.rejects);
@@ -166,10 +166,10 @@ fn scratch(
             *m = (bytes, Some(op));
         }
     }
-    let mut out = SmallVec::new();
+    let mut out: SmallVec<[memory::Scratch; 2]> = SmallVec::new();
     for (agent, (bytes, op)) in plan.agents.keys().zip(most) {
         let Some(op) = op else { continue };
-        let named = opts.first_named_barrier.saturating_add(agent.as_u32());
+        let named = opts.first_named_barrier.saturating_add(out.len() as u32);
         if named >= channels::NAMED_BARRIERS {
             let text = "no named barrier is left for the agent whose threads hand tiles to each other here";
             return Err(CodegenError::new(Code::E0606, func.op_loc(op), text));
@@ -177,6 +177,20 @@ fn scratch(
         out.push(memory::Scratch { agent, bytes, at: 0, named });
     }
     Ok(out)
+}
+
+/// Binds named barriers. An agent has one for all of its life and for all that its threads hand to each other: they come
+/// to it in one order. The lowest that is free goes to the next agent that needs one; where none is left mbarriers serve.
+fn bind(first: u32, scratch: &[memory::Scratch], pipes: &mut PrimaryMap<Pipe, PipeData>) {
+    let mut bound: SmallVec<[Agent; 4]> = scratch.iter().map(|s| s.agent).collect();
+    for p in pipes.values_mut().filter(|p| p.named.is_some()) {
+        let agent = p.producer.agent;
+        let number = bound.iter().position(|&a| a == agent).unwrap_or(bound.len());
+        if number == bound.len() {
+            bound.push(agent);
+        }
+        p.named = Some(first.saturating_add(number as u32)).filter(|&n| n < channels::NAMED_BARRIERS);
+    }
 }
 
 impl BufferAssignment {
