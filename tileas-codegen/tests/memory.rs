@@ -44,10 +44,12 @@ fn webs_of_one_loop_that_take_turns_lie_in_one_place() {
         let asked = f.attrs.get(keys::DYNAMIC_SMEM).map(|a| f.attr_data(a));
         assert!(matches!(asked, Some(AttrData::Int(n, _)) if *n == bytes), "{path}: {asked:?}");
     }
-    // Keys that are freed before that product, and values, which it reads with the probabilities, stay apart from them.
+    // Keys that are freed before that product, and what it reads with the probabilities, stay apart from them; so do two slots of keys that
+    // are half as large as the probabilities.
     for (path, others) in [
         ("examples/kernels/attention_d128.tileas", ["W2", "W4"]),
         ("examples/attention_fwd.tileas", ["W0", "W3"]),
+        ("filetests/filetests/kernels/softmax_attention_d64.tileas", ["W2", "W3"]),
     ] {
         let f = materialized(path, "sm_100a");
         assert!(others.iter().all(|w| buffer(&f, w).0 != buffer(&f, "W5").0), "{path}");

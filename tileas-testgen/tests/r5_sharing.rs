@@ -2,7 +2,7 @@
 
 use arbitrary::Unstructured;
 use tileas_testgen::agents::Verdict;
-use tileas_testgen::agents::sharing::{check, program};
+use tileas_testgen::agents::sharing::{by_two, check, complaints, program};
 
 #[test]
 fn rings_share_slots_exactly_where_they_take_turns() {
@@ -26,4 +26,12 @@ fn rings_share_slots_exactly_where_they_take_turns() {
     }
     println!("{share} share, {refused} do not");
     assert!(share > 2000 && refused > 2000, "{share} share, {refused} do not: tests too little");
+}
+
+#[test]
+fn slots_that_do_not_advance_together_are_not_told_apart() {
+    assert!(complaints(&by_two(false, false)).is_empty());
+    for (ahead, inside) in [(true, false), (false, true)] {
+        assert!(!complaints(&by_two(ahead, inside)).is_empty(), "ahead {ahead}, inside {inside}");
+    }
 }

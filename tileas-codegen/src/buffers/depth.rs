@@ -377,30 +377,21 @@ pub fn choose(
             }
         }
     }
-    // Webs of one loop that take turns lie in one place, with as many slots as the ring that needs most, where that takes less.
+    // Webs of one loop that take turns lie in one place, with as many slots as the ring that has most, where that takes less.
+    // Those of one ring are handed over together.
     let mut map = fits(&rings, webs, pipes, &places)?;
-    let all: SmallVec<[(Web, usize, Option<Block>); 16]> = webs
-        .webs
-        .iter()
-        .filter(|(_, d)| d.space != Space::Tmem && !d.is_scalar())
-        .filter_map(|(w, _)| {
-            Some((w, ring_of(&rings, pipes, w)?, share::loop_of(func, pipes.values().as_slice(), w)))
-        })
-        .filter(|x| x.2.is_some())
-        .collect();
-    for (n, &(b, j, home)) in all.iter().enumerate() {
-        for &(a, i, _) in all[..n].iter().filter(|x| x.1 != j && x.2 == home) {
-            if share::at_place(&places, &a)[0] != a {
-                continue;
-            }
+    let tiles = webs.webs.iter().filter(|(_, d)| d.space != Space::Tmem && !d.is_scalar());
+    let home = |w| share::loop_of(func, pipes.values().as_slice(), w);
+    let in_loops = tiles.filter_map(|(w, _)| Some((w, ring_of(&rings, pipes, w)?, home(w)?)));
+    let in_loops: SmallVec<[(Web, usize, Block); 16]> = in_loops.collect();
+    for (n, &(b, j, body)) in in_loops.iter().enumerate() {
+        for &(a, i, _) in in_loops[..n].iter().filter(|x| x.1 != j && x.2 == body) {
             let (old, mut more) = ([(i, rings[i].depth), (j, rings[j].depth)], places.clone());
-            match more.iter_mut().find(|p| p[0] == a) {
+            match more.iter_mut().find(|p| p.contains(&a)) {
                 Some(place) => place.push(b),
                 None => more.push(smallvec::smallvec![a, b]),
             }
-            if webs.webs[a].bytes() == webs.webs[b].bytes() {
-                old.iter().for_each(|x| rings[x.0].depth = old[0].1.max(old[1].1).min(rings[x.0].cap));
-            }
+            old.iter().for_each(|x| rings[x.0].depth = old[0].1.max(old[1].1).min(rings[x.0].cap));
             let less =
                 fits(&rings, webs, pipes, &more).ok().filter(|now| now.dynamic_smem < map.dynamic_smem);
             match less.filter(|_| share::in_turns(world, webs, pipes.values().as_slice(), &more)) {

@@ -269,3 +269,40 @@ impl BufferAssignment {
         s
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Block, Publish};
+    use crate::storage::access::Class;
+
+    #[test]
+    fn named_barriers_go_to_those_that_need_one_and_are_used_again() {
+        let pipe = |producer: u32, inside: bool| PipeData {
+            home: Block::from_u32(0),
+            distance: 0,
+            webs: SmallVec::new(),
+            kind: PipeKind::InPlace,
+            producer: Key { agent: Agent::from_u32(producer), class: Class::Sync },
+            acquires: SmallVec::new(),
+            events: SmallVec::new(),
+            consumers: Vec::new(),
+            tx: 0,
+            publish: Publish::None,
+            named: inside.then_some(0),
+            depth: 1,
+            has_empty: true,
+            why: depth::Why::default(),
+            full_at: 0,
+            empty_at: 0,
+        };
+        let mut pipes = PrimaryMap::new();
+        [(2, true), (0, false), (1, true), (2, true), (3, true), (4, true)]
+            .into_iter()
+            .for_each(|(producer, inside)| _ = pipes.push(pipe(producer, inside)));
+        let scratch = [memory::Scratch { agent: Agent::from_u32(3), bytes: 64, at: 0, named: 13 }];
+        bind(13, &scratch, &mut pipes);
+        let bound: Vec<_> = pipes.values().map(|p| p.named).collect();
+        assert_eq!(bound, [Some(14), None, Some(15), Some(14), Some(13), None]);
+    }
+}

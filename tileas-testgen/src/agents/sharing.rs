@@ -11,6 +11,7 @@ use super::Run;
 use super::{Channel, Program, Role, Step, Verdict, common, expand, pair_up, render, simulate, stage_up};
 use arbitrary::{Result, Unstructured};
 use tileas_codegen::Code;
+use tileas_codegen::CodegenError;
 use tileas_codegen::ir::{parse_module, verify_function};
 use tileas_codegen::testing::materialize::disorder;
 
@@ -148,6 +149,24 @@ fn in_turns(p: &Program, trips: u32, first: usize, second: usize, slots: usize) 
     })
 }
 
+/// What the graphs complain of.
+///
+/// # Panics
+/// If the program is no kernel, or there is another complaint than about accesses without an order.
+pub fn complaints(p: &Program) -> Vec<CodegenError> {
+    let text = render::text(p);
+    let module = match parse_module(&text) {
+        Ok(m) => m,
+        Err(e) => panic!("{e}\n{text}"),
+    };
+    let f = &module.functions[0];
+    let malformed = verify_function(f);
+    assert!(malformed.is_empty(), "{malformed:?}\n{text}");
+    let errors = disorder(f);
+    assert!(errors.iter().all(|e| e.code == Code::E0706), "{errors:?}\n{text}");
+    errors
+}
+
 /// Compares the graphs' verdict with runs; `None`: the program gets stuck. `Live`: the two may share.
 ///
 /// # Panics
@@ -162,18 +181,48 @@ pub fn check(p: &Program) -> Option<Verdict> {
     if trips.iter().chain(&[16]).any(|&n| !simulate(p, &run(n), 1)) {
         return None;
     }
-    let text = render::text(p);
-    let module = match parse_module(&text) {
-        Ok(m) => m,
-        Err(e) => panic!("{e}\n{text}"),
-    };
-    let f = &module.functions[0];
-    let malformed = verify_function(f);
-    assert!(malformed.is_empty(), "{malformed:?}\n{text}");
-    let errors = disorder(f);
-    assert!(errors.iter().all(|e| e.code == Code::E0706), "{errors:?}\n{text}");
     let turns = |(a, b)| trips.iter().all(|&n| in_turns(p, n, a, b, slots as usize));
     let runs = apart || [(X, Y), (Y, X)].into_iter().any(turns);
-    assert_eq!(errors.is_empty(), runs, "the graphs and the runs differ: {errors:?}\n{p:#?}\n{text}");
+    let errors = complaints(p);
+    assert_eq!(errors.is_empty(), runs, "the graphs and the runs differ: {errors:?}\n{p:#?}");
     Some(if runs { Verdict::Live } else { Verdict::Deadlock })
+}
+
+/// A loop in which rings of two slots take turns, X's slot being free again two iterations after Y's use of it and no earlier. With
+/// `ahead` X is read an iteration after it is written, so that its slot in an iteration is not Y's; with `inside` Y is used in
+/// a loop inside, so that it goes through all slots in one iteration. Then the two must not share.
+pub fn by_two(ahead: bool, inside: bool) -> Program {
+    use Step::{Acquire, Commit, Loop, Release, Wait};
+    let (z, v) = (2, 3);
+    let ring = |home, producer, consumer, depth, at: Option<(u32, u32)>| Channel {
+        home,
+        producer,
+        consumers: vec![consumer],
+        depth,
+        distance: 0,
+        freed: true,
+        at,
+    };
+    let slots = Some((0, 64));
+    let home = if inside { 2 } else { 1 };
+    let mut channels = vec![
+        ring(1, 0, 1, 2, slots),
+        ring(home, 1, 2, 2, slots),
+        ring(1, 2, 1, 1, None),
+        ring(1, 0, 1, 1, None),
+    ];
+    channels[X].distance = u32::from(ahead);
+    let in_y = |steps: &[Step]| if inside { vec![Loop(2)] } else { steps.to_vec() };
+    let (fill, drain) = ([Acquire(Y), Commit(Y)], [Wait(Y), Release(Y)]);
+    let bodies = [
+        (vec![Acquire(X), Commit(X), Acquire(v), Commit(v)], vec![]),
+        (
+            [vec![Wait(X), Release(X), Wait(v)], in_y(&fill), vec![Wait(z), Release(z), Release(v)]].concat(),
+            fill.to_vec(),
+        ),
+        ([in_y(&drain), vec![Acquire(z), Commit(z)]].concat(), drain.to_vec()),
+    ];
+    let stage = |list: Vec<Step>| list.into_iter().map(|s| (0, s)).collect::<Vec<_>>();
+    let steps = bodies.map(|(body, inner)| vec![vec![(0, Loop(1))], stage(body), stage(inner)]).to_vec();
+    Program { agents: 3, blocks: vec![(0, Role::Body), (0, Role::Loop), (1, Role::Loop)], channels, steps }
 }
