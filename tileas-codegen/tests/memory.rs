@@ -4,12 +4,12 @@ use tileas_codegen::ir::{AttrData, Function, Opcode, keys};
 use tileas_codegen::testing::materialize::verify_materialized;
 use tileas_codegen::{Code, Context, Settings, Stage};
 
-/// The first kernel of a file below the root of the repository, materialised with the options that it sets.
-fn materialized(path: &str, cpu: &str) -> Function {
+/// The first kernel of a file below the root of the repository, materialised with the options that it sets, and one more.
+fn materialized(path: &str, cpu: &str, more: Option<&str>) -> Function {
     let isa = tileas_isa::isa_for_cpu(cpu).expect("a processor");
     let text = std::fs::read_to_string(format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"))).expect("a file");
     let mut settings = Settings::builder();
-    for line in text.lines().filter_map(|l| l.strip_prefix("; set ")) {
+    for line in text.lines().filter_map(|l| l.strip_prefix("; set ")).chain(more) {
         settings.set_pair(line.trim()).expect("a setting");
     }
     let (mut context, settings) = (Context::new(), settings.finish());
@@ -39,19 +39,19 @@ fn webs_of_one_loop_that_take_turns_lie_in_one_place() {
         // Fewer rows of probabilities than keys: the smaller tile lies in the larger one, and both have one slot.
         ("filetests/filetests/compose/paged_attention.tileas", "W2", "W5", 44_128),
     ] {
-        let f = materialized(path, "sm_100a");
+        let f = materialized(path, "sm_100a", None);
         assert_eq!(buffer(&f, keys_), buffer(&f, probabilities), "{path}");
         let asked = f.attrs.get(keys::DYNAMIC_SMEM).map(|a| f.attr_data(a));
         assert!(matches!(asked, Some(AttrData::Int(n, _)) if *n == bytes), "{path}: {asked:?}");
     }
     // Keys that are freed before that product, and what it reads with the probabilities, stay apart from them; so do two slots of keys that
     // are half as large as the probabilities.
-    for (path, others) in [
-        ("examples/kernels/attention_d128.tileas", ["W2", "W4"]),
-        ("examples/attention_fwd.tileas", ["W0", "W3"]),
-        ("filetests/filetests/kernels/softmax_attention_d64.tileas", ["W2", "W3"]),
+    for (path, more, others) in [
+        ("examples/kernels/attention_d128.tileas", None, ["W2", "W4"]),
+        ("examples/attention_fwd.tileas", None, ["W0", "W3"]),
+        ("filetests/filetests/kernels/softmax_attention_d64.tileas", Some("pipeline-depth=2"), ["W2", "W3"]),
     ] {
-        let f = materialized(path, "sm_100a");
+        let f = materialized(path, "sm_100a", more);
         assert!(others.iter().all(|w| buffer(&f, w).0 != buffer(&f, "W5").0), "{path}");
     }
 }
@@ -60,7 +60,7 @@ fn webs_of_one_loop_that_take_turns_lie_in_one_place() {
 #[test]
 fn nothing_lies_where_warps_hand_tiles_to_each_other() {
     let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a processor");
-    let f = materialized("examples/kernels/attention_decode.tileas", "sm_100a");
+    let f = materialized("examples/kernels/attention_decode.tileas", "sm_100a", None);
     let is = |op: &_| f.opcode(*op) == Opcode::AllocTensor && f.has_attr(*op, keys::SCRATCH);
     let scratch = f.all_ops().into_iter().find(is).expect("warps that do");
     assert!(verify_materialized(&f, &*isa).is_ok());

@@ -193,7 +193,7 @@ pub fn check(p: &Program) -> Option<Verdict> {
 /// a loop inside, so that it goes through all slots in one iteration. Then the two must not share.
 pub fn by_two(ahead: bool, inside: bool) -> Program {
     use Step::{Acquire, Commit, Loop, Release, Wait};
-    let (z, v) = (2, 3);
+    let (w, z, v) = (2, 3, 4);
     let ring = |home, producer, consumer, depth, at: Option<(u32, u32)>| Channel {
         home,
         producer,
@@ -205,22 +205,18 @@ pub fn by_two(ahead: bool, inside: bool) -> Program {
     };
     let slots = Some((0, 64));
     let home = if inside { 2 } else { 1 };
-    let mut channels = vec![
-        ring(1, 0, 1, 2, slots),
-        ring(home, 1, 2, 2, slots),
-        ring(1, 2, 1, 1, None),
-        ring(1, 0, 1, 1, None),
-    ];
+    // W lets agent 2 begin behind X, Z tells that it has read Y, and behind that V frees its one slot.
+    let tokens = [(1, 2), (2, 1), (0, 1)].map(|(from, to)| ring(1, from, to, 1, None));
+    let mut channels = vec![ring(1, 0, 1, 2, slots), ring(home, 1, 2, 2, slots)];
+    channels.extend(tokens);
     channels[X].distance = u32::from(ahead);
     let in_y = |steps: &[Step]| if inside { vec![Loop(2)] } else { steps.to_vec() };
     let (fill, drain) = ([Acquire(Y), Commit(Y)], [Wait(Y), Release(Y)]);
+    let behind_x = vec![Wait(X), Release(X), Wait(v), Acquire(w), Commit(w)];
     let bodies = [
         (vec![Acquire(X), Commit(X), Acquire(v), Commit(v)], vec![]),
-        (
-            [vec![Wait(X), Release(X), Wait(v)], in_y(&fill), vec![Wait(z), Release(z), Release(v)]].concat(),
-            fill.to_vec(),
-        ),
-        ([in_y(&drain), vec![Acquire(z), Commit(z)]].concat(), drain.to_vec()),
+        ([behind_x, in_y(&fill), vec![Wait(z), Release(z), Release(v)]].concat(), fill.to_vec()),
+        ([vec![Wait(w), Release(w)], in_y(&drain), vec![Acquire(z), Commit(z)]].concat(), drain.to_vec()),
     ];
     let stage = |list: Vec<Step>| list.into_iter().map(|s| (0, s)).collect::<Vec<_>>();
     let steps = bodies.map(|(body, inner)| vec![vec![(0, Loop(1))], stage(body), stage(inner)]).to_vec();
