@@ -446,7 +446,6 @@ fn merge(positions: &Positions, into: &mut PipeData, ch: PipeData) {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "called in one place")]
 fn block_channels(
     func: &Function,
     plan: &AgentPlan,
