@@ -4,6 +4,7 @@
 //! one short of most cycles first, until every producer's latency is covered, the option's limit, or memory is full. If even
 //! the needed depth does not fit, the largest rings shrink: legal while the proof (R5) accepts it, at the II that `ii_eff`
 //! reports. A [`Reject`] then says which edges a schedule that needs no more slots must keep.
+//! When all depths are known, webs of one loop that take turns ([`share::in_turns`]) move to one place.
 //!
 //! Unit: cycles of the schedule's model for the needed depth and `ii_eff`, real cycles for the chosen one. Errors: E0602,
 //! E0603 when one slot each does not fit. Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
