@@ -90,7 +90,7 @@ pub mod lower {
 }
 pub mod materialize {
     use crate::error::{CodegenResult, Errors};
-    pub use crate::materialize::verify::{Scratch as SyncScratch, UNDECIDED, deadlocks};
+    pub use crate::materialize::verify::{Scratch as SyncScratch, UNDECIDED, deadlocks, disorder};
     pub use crate::materialize::verify::{SyncReport, verify_materialized_in};
     pub use crate::materialize::{MaterializeOptions, MaterializeScratch, materialize_in};
     use crate::{agents::AgentPlan, buffers::BufferAssignment, ddg::ScheduleAnalysis};

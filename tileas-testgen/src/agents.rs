@@ -9,6 +9,7 @@
 //! nevertheless. A verdict is about *every* trip count: it must be a deadlock iff some run gets stuck.
 
 mod render;
+pub mod sharing;
 
 use arbitrary::{Result, Unstructured};
 use render::text;
@@ -48,6 +49,8 @@ pub struct Channel {
     pub distance: u32,
     /// Whether slots are freed at all.
     pub freed: bool,
+    /// Of slots that are written and read between its steps, if there are any: where they lie, and columns of a tile.
+    pub at: Option<(u32, u32)>,
 }
 
 /// What a block is.
@@ -163,7 +166,7 @@ pub fn program(u: &mut Unstructured<'_>) -> Result<Program> {
         let far = p.blocks[home].1 == Role::Loop && u.ratio(1, 3)?;
         let distance = if far { u.int_in_range(0..=depth)? } else { 0 };
         let freed = !p.once(home) || u.arbitrary()?;
-        p.channels.push(Channel { home, producer, consumers, depth, distance, freed });
+        p.channels.push(Channel { home, producer, consumers, depth, distance, freed, at: None });
     }
     // A common order that every agent keeps to is live; some agents stray from it.
     let stray = if u.ratio(1, 3)? { 0 } else { u.int_in_range(1..=6u32)? };

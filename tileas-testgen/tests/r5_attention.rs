@@ -123,7 +123,8 @@ fn program(s: &Scheduled, d: Depths, emission: Emission) -> Program {
         ..Program::default()
     };
     let mut add = |producer: usize, consumer: usize, depth: u32, distance: u32| {
-        let c = Channel { home: 1, producer, consumers: vec![consumer], depth, distance, freed: true };
+        let c =
+            Channel { home: 1, producer, consumers: vec![consumer], depth, distance, freed: true, at: None };
         p.channels.push(c);
         p.channels.len() - 1
     };

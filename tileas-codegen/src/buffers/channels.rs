@@ -105,7 +105,7 @@ pub struct PipeData {
     /// Fence of the commit.
     pub publish: Publish,
     /// Both sides are whole warps of one agent, whose issuing lane feeds an engine: this named barrier over the
-    /// agent's threads replaces the mbarriers.
+    /// agent's threads replaces the mbarriers. 0 until it is bound.
     pub named: Option<u32>,
     /// Number of slots.
     pub depth: u32,
@@ -255,7 +255,6 @@ pub fn build(
     world: World<'_>,
     storage: &Storage,
     webs: &mut Webs,
-    first_named: u32,
     waits: &[(Web, Web)],
 ) -> CodegenResult<(PrimaryMap<Pipe, PipeData>, StoreWaits)> {
     let World { func, plan, needs, .. } = world;
@@ -285,7 +284,7 @@ pub fn build(
             }
         }
         for &block in &blocks {
-            block_channels(func, plan, webs, web, block, first_named, &mut found, &mut walks)?;
+            block_channels(func, plan, webs, web, block, &mut found, &mut walks)?;
         }
         walks.blocks = blocks;
     }
@@ -294,9 +293,8 @@ pub fn build(
     super::share::add_waits(world, webs, waits, &mut found);
     // Threads of one agent that order what they do themselves meet.
     for p in found.iter_mut().filter(|p| p.webs.is_empty() && !plan.agents[p.producer.agent].elect) {
-        let number = first_named.saturating_add(p.producer.agent.as_u32());
         let inside = p.producer.class == Class::Sync && p.consumers.iter().all(|c| c.key == p.producer);
-        p.named = (inside && number < NAMED_BARRIERS).then_some(number);
+        p.named = inside.then_some(0);
     }
     super::order::mutexes(world, &mut found);
     let last = |p: &PipeData| p.events.iter().map(|&op| positions.end[op]).max().unwrap_or(0);
@@ -459,14 +457,12 @@ fn merge(positions: &Positions, into: &mut PipeData, ch: PipeData) {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "called in one place")]
 fn block_channels(
     func: &Function,
     plan: &AgentPlan,
     webs: &Webs,
     web: Web,
     block: Block,
-    first_named: u32,
     found: &mut Vec<PipeData>,
     walks: &mut Walks,
 ) -> CodegenResult<()> {
@@ -610,8 +606,7 @@ fn block_channels(
             && [Class::Bulk, Class::Group]
                 .iter()
                 .any(|&class| consumers.iter().all(|c| c.key == Key { agent, class }));
-        let number = first_named.saturating_add(agent.as_u32());
-        let named = (inside && number < NAMED_BARRIERS).then_some(number);
+        let named = inside.then_some(0);
         found.push(PipeData {
             home: block,
             distance: 0,

@@ -4,20 +4,21 @@
 //! one short of most cycles first, until every producer's latency is covered, the option's limit, or memory is full. If even
 //! the needed depth does not fit, the largest rings shrink: legal while the proof (R5) accepts it, at the II that `ii_eff`
 //! reports. A [`Reject`] then says which edges a schedule that needs no more slots must keep.
+//! When all depths are known, webs of one loop that take turns ([`share::in_turns`]) move to one place.
 //!
 //! Unit: cycles of the schedule's model for the needed depth and `ii_eff`, real cycles for the chosen one. Errors: E0602,
 //! E0603 when one slot each does not fit. Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
 
 use super::channels::{Consumer, Pipe, PipeData};
-use super::memory::{self, BASE_ALIGN, MemoryMap};
+use super::memory::{self, BASE_ALIGN, MemoryMap, Together};
 use super::needs::{Needs, is_item, runs};
-use super::share::Sharing;
+use super::share::{self, Places, Sharing};
 use super::sync::World;
 use super::{BufferOptions, Reject};
 use crate::agents::{Agent, AgentPlan};
 use crate::ddg::{LoopSchedule, OpEdge, ScheduleAnalysis};
 use crate::error::CodegenResult;
-use crate::ir::{Block, Function, Op};
+use crate::ir::{Block, Function, Op, Space};
 use crate::isa::TargetIsa;
 use crate::schedule::ring_slots;
 use crate::storage::access::{Class, Key};
@@ -314,35 +315,30 @@ pub fn choose(
     // Memory of its own for every web; where that does not fit, webs of which one is dead before the other share, then
     // those of which it can be waited for.
     let sharing: OnceCell<Sharing> = OnceCell::new();
-    let fits = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
+    let mut places = Places::new();
+    let fits = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>, places: &Places| {
         apply(func, rings, webs, pipes);
         silent.iter().for_each(|&p| pipes[p].has_empty = true);
-        memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, own.as_ref(), None)
+        let own = own.as_ref();
+        let alone = Together { places, own, sharing: None };
+        memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, alone)
             .or_else(|_| {
-                let shared = sharing.get_or_init(|| Sharing::find(world, webs, pipes));
-                memory::lay_out(
-                    func,
-                    isa,
-                    smem_limit,
-                    webs,
-                    pipes,
-                    scratch,
-                    own.as_ref(),
-                    Some((shared, false)),
-                )
+                let dead = sharing.get_or_init(|| Sharing::find(world, webs, pipes));
+                let shared = Together { places, own, sharing: Some((dead, false)) };
+                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, shared)
             })
             .or_else(|_| {
-                let waits = sharing.get().map(|s| (s, true));
-                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, own.as_ref(), waits)
+                let waits = Together { places, own, sharing: sharing.get().map(|s| (s, true)) };
+                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, waits)
             })
     };
     // The needed depth (R3) first; what does not fit shrinks, the ring with most slots first.
-    let mut map = fits(&rings, webs, pipes);
+    let mut map = fits(&rings, webs, pipes, &places);
     while map.is_err() {
         let Some(r) = rings.iter_mut().filter(|r| r.depth > r.step).max_by_key(|r| r.depth) else { break };
         r.depth -= r.step;
         r.shrunk = true;
-        map = fits(&rings, webs, pipes);
+        map = fits(&rings, webs, pipes, &places);
     }
     map?;
     let mut full: SmallVec<[bool; 16]> = SmallVec::from_elem(false, rings.len());
@@ -360,18 +356,19 @@ pub fn choose(
             .map(|(i, _)| i);
         let Some(i) = pick else { break };
         rings[i].depth += rings[i].step;
-        if fits(&rings, webs, pipes).is_err() {
+        if fits(&rings, webs, pipes, &places).is_err() {
             rings[i].depth -= rings[i].step;
             full[i] = true;
         }
     }
     // Memory that makes room for no further CTA goes to what comes by bulk copies, the ring with fewest slots first: loads that take longer
     // than the model says are covered then. Not at the price of tiles that wait for each other's memory.
-    let covered: SmallVec<[u32; 16]> = rings.iter().map(|r| r.depth).collect();
+    let mut covered: SmallVec<[u32; 16]> = rings.iter().map(|r| r.depth).collect();
+    let alone = Together { places: &Places::new(), own: own.as_ref(), sharing: None };
     let whole = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
         apply(func, rings, webs, pipes);
         silent.iter().for_each(|&p| pipes[p].has_empty = true);
-        let map = memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, own.as_ref(), None).ok()?;
+        let map = memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, alone).ok()?;
         Some((isa.machine().limits.smem_bytes + BASE_ALIGN) / (map.dynamic_smem + BASE_ALIGN))
     };
     if let Some(ctas) = whole(&rings, webs, pipes).filter(|_| opts.pipeline_depth.is_none()) {
@@ -393,6 +390,36 @@ pub fn choose(
             }
         }
     }
+    // Webs of one loop that take turns lie in one place, with as many slots as the ring that has most, where that takes less.
+    // Those of one ring are handed over together.
+    let mut map = fits(&rings, webs, pipes, &places)?;
+    // What instances have for themselves lies elsewhere, and what they take from others they take in turns already.
+    let alike = own.is_none();
+    let tiles = webs.webs.iter().filter(|(_, d)| alike && d.space != Space::Tmem && !d.is_scalar());
+    let home = |w| share::loop_of(func, pipes.values().as_slice(), w);
+    let in_loops = tiles.filter_map(|(w, _)| Some((w, ring_of(&rings, pipes, w)?, home(w)?)));
+    let in_loops: SmallVec<[(Web, usize, Block); 16]> = in_loops.collect();
+    for (n, &(b, j, body)) in in_loops.iter().enumerate() {
+        for &(a, i, _) in in_loops[..n].iter().filter(|x| x.1 != j && x.2 == body) {
+            let (old, mut more) = ([(i, rings[i].depth), (j, rings[j].depth)], places.clone());
+            match more.iter_mut().find(|p| p.contains(&a)) {
+                Some(place) => place.push(b),
+                None => more.push(smallvec::smallvec![a, b]),
+            }
+            old.iter().for_each(|x| rings[x.0].depth = old[0].1.max(old[1].1).min(rings[x.0].cap));
+            let less =
+                fits(&rings, webs, pipes, &more).ok().filter(|now| now.dynamic_smem < map.dynamic_smem);
+            match less.filter(|_| share::in_turns(world, webs, pipes.values().as_slice(), &more)) {
+                Some(now) => {
+                    (map, places) = (now, more);
+                    old.iter().for_each(|x| covered[x.0] += rings[x.0].depth - x.1);
+                    break;
+                }
+                None => old.iter().for_each(|x| rings[x.0].depth = x.1),
+            }
+        }
+    }
+    map = fits(&rings, webs, pipes, &places)?;
     for (i, r) in rings.iter().enumerate() {
         for &id in &r.pipes {
             let why = &mut pipes[id].why;
@@ -403,7 +430,6 @@ pub fn choose(
             why.runs_once = r.cap == 1 && max_depth > 1;
         }
     }
-    let map = fits(&rings, webs, pipes)?;
     let mut rejects = Vec::new();
     for r in rings.iter().filter(|r| r.depth < r.need) {
         for &id in r.pipes.iter().filter(|&&id| needs[id] > r.depth) {
@@ -413,6 +439,11 @@ pub fn choose(
     }
     let waits = sharing.get().map_or_else(Vec::new, |s| s.waits(webs));
     Ok(Chosen { memory: map, rejects, waits })
+}
+
+/// The ring of a web.
+fn ring_of(rings: &[Ring], pipes: &PrimaryMap<Pipe, PipeData>, web: Web) -> Option<usize> {
+    rings.iter().position(|r| r.pipes.iter().any(|&p| pipes[p].webs.contains(&web)))
 }
 
 /// Last reader → first writer, for every pair that may be these in some schedule: the slot is free `have - d`

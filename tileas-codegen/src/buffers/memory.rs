@@ -3,11 +3,12 @@
 //! Shared memory, from a 1024-aligned base: tiles in web order, then what register ops of each agent take for themselves, then the full and empty barriers of each pipe
 //! (8 bytes a slot), those of turns, then the word that receives the tensor-memory base. What each instance of an agent has for itself ([`Own`]) lies behind the other tiles, as often as there are instances. Tensor memory: slots of a web side by side,
 //! webs in order, the allocation a power of two of columns. With [`Sharing`], a web takes the first place that overlaps
-//! only webs it may share with; with waits (the flag beside it), where that is beyond the end of memory, only webs that it may wait for as well. Errors: E0602, E0603 with need, capacity and the largest
+//! only webs it may share with; with waits (the flag beside it), where that is beyond the end of memory, only webs that it may wait for as well.
+//! Webs of one loop that take turns ([`Places`]) begin where the first of them does. Errors: E0602, E0603 with need, capacity and the largest
 //! consumer. Cost: linear; with sharing webs².
 
 use super::channels::{Pipe, PipeData};
-use super::share::Sharing;
+use super::share::{Places, Sharing, at_place};
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Function, Space};
@@ -78,11 +79,21 @@ pub struct MemoryMap {
     pub tmem_base_at: u32,
 }
 
+/// Which webs lie in the same memory.
+#[derive(Copy, Clone)]
+pub struct Together<'a> {
+    /// Those that take turns in a loop.
+    pub places: &'a Places,
+    /// Those that each instance of an agent has.
+    pub own: Option<&'a Own>,
+    /// Those of which one is dead before the other, if that is made use of; and whether one may wait for another.
+    pub sharing: Option<(&'a Sharing, bool)>,
+}
+
 /// Lays out memory, filling `at` of webs and the barrier offsets of pipes.
 ///
 /// # Errors
 /// E0602 or E0603 when a limit is exceeded.
-#[expect(clippy::too_many_arguments, reason = "all that has a place, and where")]
 pub fn lay_out(
     func: &Function,
     isa: &dyn TargetIsa,
@@ -90,8 +101,7 @@ pub fn lay_out(
     webs: &mut Webs,
     pipes: &mut PrimaryMap<Pipe, PipeData>,
     scratch: &[Scratch],
-    own: Option<&Own>,
-    sharing: Option<(&Sharing, bool)>,
+    Together { places, own, sharing }: Together<'_>,
 ) -> CodegenResult<MemoryMap> {
     // What was placed: (web, first, end), per space, by where it begins; known where webs may share.
     let mut placed: [Vec<(Web, u64, u64)>; 2] = [Vec::new(), Vec::new()];
@@ -109,11 +119,15 @@ pub fn lay_out(
                 }
                 at
             };
-            let at = first(&|w| sharing.may_share(web, w));
+            // Whatever lies in either place.
+            let all = |w: Web, may: &dyn Fn(Web, Web) -> bool| {
+                at_place(places, &web).iter().all(|&a| at_place(places, &w).iter().all(|&b| may(a, b)))
+            };
+            let at = first(&|w| all(w, &|a, b| sharing.may_share(a, b)));
             if !waits || at + size <= limit {
                 return at;
             }
-            first(&|w| sharing.may_share(web, w) || sharing.may_wait(web, w))
+            first(&|w| all(w, &|a, b| sharing.may_share(a, b) || sharing.may_wait(a, b)))
         };
     let limits = &isa.machine().limits;
     let barriers: u64 = pipes.values().map(|p| 2 * u64::from(p.depth) * u64::from(BARRIER_BYTES)).sum();
@@ -125,34 +139,38 @@ pub fn lay_out(
             list.insert(n, (web, at, end));
         }
     };
+    // Size and alignment of a place.
+    let extent = |webs: &Webs, web: Web| {
+        at_place(places, &web).iter().map(|&w| &webs.webs[w]).fold((0, 1), |(size, align), w| {
+            let (slot, own) = match w.space {
+                Space::Tmem => (w.columns(), 1),
+                _ => (w.bytes(), w.alignment()),
+            };
+            (u64::max(size, u64::from(w.slots) * u64::from(slot)), u64::max(align, u64::from(own)))
+        })
+    };
     let mut smem = 0u64;
     let mut columns = 0u64;
     let mut largest = [(0u64, Loc::NONE); 2];
     let is_own = |web: Web| own.is_some_and(|o| o.webs.contains(web));
-    for (web, w) in webs.webs.iter_mut().filter(|(web, _)| !is_own(*web)) {
-        let loc = func.defining_op(w.root).map_or(Loc::NONE, |op| func.op_loc(op));
-        let slots = u64::from(w.slots);
-        match w.space {
-            Space::Tmem => {
-                let need = slots * u64::from(w.columns());
-                let at = place(web, &placed[1], need, 1, (columns, u64::from(limits.tmem_columns)));
-                w.at = u32::try_from(at).unwrap_or(u32::MAX);
-                note(&mut placed[1], web, at, at + need);
-                columns = columns.max(at + need);
-                if need > largest[1].0 {
-                    largest[1] = (need, loc);
-                }
-            }
-            _ => {
-                let need = slots * u64::from(w.bytes());
-                let at = place(web, &placed[0], need, u64::from(w.alignment()), (smem, most));
-                w.at = u32::try_from(at).unwrap_or(u32::MAX);
-                note(&mut placed[0], web, at, at + need);
-                smem = smem.max(at + need);
-                if need > largest[0].0 {
-                    largest[0] = (need, loc);
-                }
-            }
+    for web in webs.webs.keys().filter(|&web| !is_own(web)) {
+        let first = at_place(places, &web)[0];
+        if first != web {
+            webs.webs[web].at = webs.webs[first].at;
+            continue;
+        }
+        let (need, align) = extent(webs, web);
+        let w = &mut webs.webs[web];
+        let (n, ends) = match w.space {
+            Space::Tmem => (1, (&mut columns, u64::from(limits.tmem_columns))),
+            _ => (0, (&mut smem, most)),
+        };
+        let at = place(web, &placed[n], need, align, (*ends.0, ends.1));
+        w.at = u32::try_from(at).unwrap_or(u32::MAX);
+        note(&mut placed[n], web, at, at + need);
+        *ends.0 = (at + need).max(*ends.0);
+        if need > largest[n].0 {
+            largest[n] = (need, func.defining_op(w.root).map_or(Loc::NONE, |op| func.op_loc(op)));
         }
     }
     if columns > u64::from(limits.tmem_columns) {

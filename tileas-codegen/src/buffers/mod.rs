@@ -118,8 +118,8 @@ pub fn assign_buffers_in(
     let mut rounds = 0;
     let (webs, pipes, store_waits, memory, rejects) = loop {
         let mut webs = storage.webs.clone();
-        let (mut pipes, store_waits) =
-            channels::build(world, storage, &mut webs, opts.first_named_barrier, &waits)?;
+        let (mut pipes, store_waits) = channels::build(world, storage, &mut webs, &waits)?;
+        bind(opts.first_named_barrier, &scratch, &mut pipes);
         let chosen = depth::choose(&input, &mut webs, &mut pipes)?;
         if chosen.waits.is_empty() {
             break (webs, pipes, store_waits, chosen.memory, chosen.rejects);
@@ -165,10 +165,10 @@ fn scratch(
             *m = (bytes, Some(op));
         }
     }
-    let mut out = SmallVec::new();
+    let mut out: SmallVec<[memory::Scratch; 2]> = SmallVec::new();
     for (agent, (bytes, op)) in plan.agents.keys().zip(most) {
         let Some(op) = op else { continue };
-        let named = opts.first_named_barrier.saturating_add(agent.as_u32());
+        let named = opts.first_named_barrier.saturating_add(out.len() as u32);
         if named >= channels::NAMED_BARRIERS {
             let text = "no named barrier is left for the agent whose threads hand tiles to each other here";
             return Err(CodegenError::new(Code::E0606, func.op_loc(op), text));
@@ -176,6 +176,20 @@ fn scratch(
         out.push(memory::Scratch { agent, bytes, at: 0, named });
     }
     Ok(out)
+}
+
+/// Binds named barriers. An agent has one for all of its life and for all that its threads hand to each other: they come
+/// to it in one order. The lowest that is free goes to the next agent that needs one; where none is left mbarriers serve.
+fn bind(first: u32, scratch: &[memory::Scratch], pipes: &mut PrimaryMap<Pipe, PipeData>) {
+    let mut bound: SmallVec<[Agent; 4]> = scratch.iter().map(|s| s.agent).collect();
+    for p in pipes.values_mut().filter(|p| p.named.is_some()) {
+        let agent = p.producer.agent;
+        let number = bound.iter().position(|&a| a == agent).unwrap_or(bound.len());
+        if number == bound.len() {
+            bound.push(agent);
+        }
+        p.named = Some(first.saturating_add(number as u32)).filter(|&n| n < channels::NAMED_BARRIERS);
+    }
 }
 
 impl BufferAssignment {
@@ -252,5 +266,42 @@ impl BufferAssignment {
         let _ =
             writeln!(s, "smem {} bytes ({} dynamic), tmem {} columns", m.end, m.dynamic_smem, m.tmem_columns);
         s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Block, Publish};
+    use crate::storage::access::Class;
+
+    #[test]
+    fn named_barriers_go_to_those_that_need_one_and_are_used_again() {
+        let pipe = |producer: u32, inside: bool| PipeData {
+            home: Block::from_u32(0),
+            distance: 0,
+            webs: SmallVec::new(),
+            kind: PipeKind::InPlace,
+            producer: Key { agent: Agent::from_u32(producer), class: Class::Sync },
+            acquires: SmallVec::new(),
+            events: SmallVec::new(),
+            consumers: Vec::new(),
+            tx: 0,
+            publish: Publish::None,
+            named: inside.then_some(0),
+            depth: 1,
+            has_empty: true,
+            why: depth::Why::default(),
+            full_at: 0,
+            empty_at: 0,
+        };
+        let mut pipes = PrimaryMap::new();
+        [(2, true), (0, false), (1, true), (2, true), (3, true), (4, true)]
+            .into_iter()
+            .for_each(|(producer, inside)| _ = pipes.push(pipe(producer, inside)));
+        let scratch = [memory::Scratch { agent: Agent::from_u32(3), bytes: 64, at: 0, named: 13 }];
+        bind(13, &scratch, &mut pipes);
+        let bound: Vec<_> = pipes.values().map(|p| p.named).collect();
+        assert_eq!(bound, [Some(14), None, Some(15), Some(14), Some(13), None]);
     }
 }

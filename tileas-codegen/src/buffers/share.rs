@@ -3,15 +3,19 @@
 //! In: webs and pipes. Out: [`Sharing`]. Two webs may if every access to the one is complete before any access to the
 //! other is issued, by the paths of the synchronisation graph of the kernel body, which runs once. Where memory does not
 //! suffice without, a web may also lie where one lay whose last access stands before its first in the kernel body: a
-//! token then says when that is complete ([`add_waits`]). Slots of rings that run in a repeated region never end, so webs
-//! of one loop do not share there.
+//! token then says when that is complete ([`add_waits`]).
+//!
+//! Webs of one loop share in turns ([`in_turns`]): in each iteration every access to the one is complete before any to the
+//! other is issued, and what the other did is complete before the one's slot comes again. Of rings with equally many slots of
+//! equal size, slot on slot, that is as many iterations later as there are slots; of others one. That lifetimes do not meet in the
+//! schedule is not enough: agents run apart from it, so that paths of the synchronisation graph must say so.
 //! Cost: one graph search per access, webs² comparisons.
 
 use super::channels::{Pipe, PipeData};
 use super::order::add;
 use super::sync::{Point, Sync, World};
 use crate::agents::Agent;
-use crate::ir::{Block, Op, Publish, Space};
+use crate::ir::{Block, Function, Op, Opcode, Publish, Space};
 use crate::storage::access::{Class, Key, accesses, class_of};
 use crate::storage::slice::base_of;
 use crate::storage::webs::{Web, Webs};
@@ -33,6 +37,14 @@ pub struct Sharing {
 type At = (Agent, Op, Point);
 /// Where an access is issued, and where it is known to be complete.
 type Span = (At, Vec<At>);
+
+/// Webs of one loop in one place, by place: they take turns in it.
+pub type Places = SmallVec<[SmallVec<[Web; 2]>; 2]>;
+
+/// The webs that lie where a web lies, itself among them.
+pub fn at_place<'a>(places: &'a Places, web: &'a Web) -> &'a [Web] {
+    places.iter().find(|p| p.contains(web)).map_or(std::slice::from_ref(web), |p| p)
+}
 
 impl Sharing {
     /// Compares all webs.
@@ -59,23 +71,10 @@ impl Sharing {
         out.items.extend(uses.iter().map(|u| u.as_ref().and_then(range)));
         for (i, a) in uses.iter().enumerate() {
             let Some(a) = a else { continue };
-            // Points that lie behind every access of the web.
-            let behind: Vec<Vec<Option<i64>>> =
-                a.iter().flat_map(|(_, ends)| ends).map(|&end| sync.distances(end, 0)).collect();
+            let behind = behind(&sync, a, 0);
             for (j, b) in uses.iter().enumerate() {
                 let Some(b) = b.as_ref().filter(|_| i != j) else { continue };
-                let mut at = 0;
-                let before = a.iter().all(|(x, ends)| {
-                    let mine = &behind[at..at + ends.len()];
-                    at += ends.len();
-                    mine.iter().any(|d| {
-                        b.iter().all(|(y, _)| {
-                            let reached = sync.index(*y).and_then(|n| d.get(n).copied().flatten());
-                            y.1 != x.1 && reached.is_some_and(|d| d <= 0)
-                        })
-                    })
-                });
-                if before {
+                if precedes(&sync, a, &behind, b, 0) {
                     out.apart.insert(i * n + j);
                     out.apart.insert(j * n + i);
                 }
@@ -114,6 +113,64 @@ impl Sharing {
         }
         out
     }
+}
+
+/// How far points lie behind the end of each access of a web, at most `last` iterations.
+fn behind(sync: &Sync<'_>, a: &[Span], last: i64) -> Vec<Vec<Option<i64>>> {
+    a.iter().flat_map(|(_, ends)| ends).map(|&end| sync.distances(end, last)).collect()
+}
+
+/// Whether each access of one web is complete before any access of the other is issued `last` iterations later.
+fn precedes(sync: &Sync<'_>, a: &[Span], behind: &[Vec<Option<i64>>], b: &[Span], last: i64) -> bool {
+    let mut at = 0;
+    a.iter().all(|(x, ends)| {
+        let mine = &behind[at..at + ends.len()];
+        at += ends.len();
+        mine.iter().any(|d| {
+            b.iter().all(|(y, _)| {
+                let reached = sync.index(*y).and_then(|n| d.get(n).copied().flatten());
+                y.1 != x.1 && reached.is_some_and(|d| d <= last)
+            })
+        })
+    })
+}
+
+/// The loop body in which all pipes of a web have their home.
+pub fn loop_of(func: &Function, pipes: &[PipeData], web: Web) -> Option<Block> {
+    let mut homes = pipes.iter().filter(|p| p.webs.contains(&web)).map(|p| p.home);
+    let home = homes.next()?;
+    let repeats = func.block_parent(home).is_some_and(|l| func.opcode(l) == Opcode::For);
+    (repeats && homes.all(|h| h == home)).then_some(home)
+}
+
+/// Whether the webs of each place may lie there: they are webs of one loop that take turns. Depths must be known.
+pub fn in_turns(world: World<'_>, webs: &Webs, pipes: &[PipeData], places: &Places) -> bool {
+    let World { func, plan, .. } = world;
+    places.iter().all(|place| {
+        let Some(body) = place.first().and_then(|&w| loop_of(func, pipes, w)) else { return false };
+        // What threads write and an engine overwrites must be behind a fence of theirs.
+        let engines =
+            place.iter().flat_map(|&w| &webs.webs[w].ops).any(|&op| class_of(func, plan, op) != Class::Sync);
+        let written = pipes
+            .iter()
+            .filter(|p| p.producer.class == Class::Sync && p.webs.iter().any(|w| place.contains(w)));
+        if engines && written.filter(|p| p.payload()).any(|p| p.publish != Publish::Proxy) {
+            return false;
+        }
+        let mut sync = Sync::of(world, body, pipes);
+        pipes.iter().for_each(|p| sync.hands_back(p));
+        let uses = place.iter().map(|&w| uses_of(world, webs, pipes, &sync, body, w));
+        let Some(uses) = uses.collect::<Option<SmallVec<[Vec<Span>; 2]>>>() else { return false };
+        let size = |w: Web| (webs.webs[w].slots, webs.webs[w].bytes());
+        let before = |a: &[Span], b: &[Span], last: i64| precedes(&sync, a, &behind(&sync, a, last), b, last);
+        uses.iter().enumerate().all(|(i, a)| {
+            uses.iter().enumerate().skip(i + 1).all(|(j, b)| {
+                let alike = size(place[i]) == size(place[j]);
+                let again = if alike { i64::from(webs.webs[place[i]].slots) } else { 1 };
+                [(a, b), (b, a)].into_iter().any(|(a, b)| before(a, b, 0) && before(b, a, again))
+            })
+        })
+    })
 }
 
 /// Adds the tokens behind which the second web of each pair may lie where the first one lay.
@@ -202,6 +259,8 @@ fn ends_of(world: World<'_>, pipes: &[PipeData], sync: &Sync<'_>, body: Block, w
         return Vec::new();
     };
     match class_of(func, plan, op) {
+        // In a loop a product of threads may be under way while the next ones are issued.
+        Class::Group if func.block_parent(body).is_some() => Vec::new(),
         Class::Sync | Class::Group => vec![(agent, item, Point::All)],
         Class::Mma => vec![(agent, item, Point::Done)],
         // At the end of its region the lane has waited until its stores have read their slots.

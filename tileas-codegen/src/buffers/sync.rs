@@ -6,7 +6,7 @@
 //! what they wait for behind it (for stores and the matrix engine one more: its work is complete). They differ because a
 //! path inside an agent orders one thread, while others may be behind: only what all threads signal covers them.
 //! Items of a scheduled loop run by time (R1), others in program order. Conservative: an edge is left out rather than assumed
-//! (rings hand slots back after a number of iterations that is not known yet; only tokens in place do here).
+//! (rings hand slots back after a number of iterations that is known late, [`Sync::hands_back`]; tokens in place do at once).
 //! Cost: items × agents points; a query follows what a point orders, with a work list.
 
 use super::channels::{Consumer, PipeData};
@@ -262,6 +262,24 @@ impl<'a> Sync<'a> {
                 let acquire = self.node(p.producer.agent, a, Sync::wait_point(p.producer));
                 self.link(freed, acquire, 1, Some(1));
             }
+        }
+    }
+
+    /// Adds that the slots of a ring are handed back, its depth being known: what frees one comes before its next acquire.
+    pub fn hands_back(&mut self, p: &PipeData) {
+        let rings = p.has_empty && p.named.is_none() && !p.is_scalar() && p.carry().is_none();
+        let Some(a) = self.earliest(&p.acquires).filter(|_| rings && p.home == self.block) else { return };
+        let acquire = self.node(p.producer.agent, a, Sync::wait_point(p.producer));
+        for c in &p.consumers {
+            let Some(u) = self.latest(&c.uses) else { continue };
+            let freed = match c.key.class {
+                Class::Mma => Point::Done,
+                Class::Bulk => Point::Lane,
+                Class::Sync | Class::Group | Class::Tma => Point::Behind,
+            };
+            let freed = self.node(c.key.agent, u, freed);
+            let back = i64::from(p.depth) - i64::from(p.distance);
+            self.link(freed, acquire, back, Some(back));
         }
     }
 

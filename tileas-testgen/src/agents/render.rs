@@ -83,9 +83,26 @@ impl Emit<'_> {
         };
         let var = Var::Owned(c, matches!(step, Step::Wait(_) | Step::Release(_)));
         let (v, ty) = (self.name(), self.ty(var));
+        let opens = matches!(step, Step::Acquire(_) | Step::Wait(_));
+        if !opens {
+            self.access(c, var, &note, indent);
+        }
         self.line(indent, &format!("{v} = {line} : {ty}"));
-        if matches!(step, Step::Acquire(_) | Step::Wait(_)) {
+        if opens {
             self.set(var, v);
+            self.access(c, var, &note, indent);
+        }
+    }
+
+    /// The producer writes the slot, a consumer reads it.
+    fn access(&mut self, c: usize, var: Var, note: &str, indent: usize) {
+        let Some((_, columns)) = self.p.channels[c].at else { return };
+        let it = self.get(Var::Iter(c, self.local));
+        if var == Var::Owned(c, false) {
+            self.line(indent, &format!("copy %tile{columns}, %b{c}[{it}]{note}"));
+        } else {
+            let v = self.name();
+            self.line(indent, &format!("{v} = copy %b{c}[{it}]{note} : tile<128x{columns}xf16, rmem, row>"));
         }
     }
 
@@ -297,6 +314,9 @@ pub fn text(p: &Program) -> String {
         params.concat(),
         32 * p.agents
     );
+    for columns in [32, 64] {
+        let _ = writeln!(s, "  %tile{columns} = constant 0.0 : tile<128x{columns}xf16, rmem, row>");
+    }
     for b in (1..p.blocks.len()).filter(|&b| p.blocks[b].1 == Role::Loop) {
         let _ = writeln!(
             s,
@@ -310,9 +330,14 @@ pub fn text(p: &Program) -> String {
             "none".into()
         };
         let d = c.depth;
+        let buffer = c.at.map_or(String::new(), |(at, columns)| {
+            let ty = format!("tile<{d}x128x{columns}xf16, smem, k{}>", 2 * columns);
+            let _ = writeln!(s, "  %b{n} = alloc_tensor <{{offset = {at}, align = 1024}}> : {ty}");
+            format!("%b{n} ")
+        });
         let _ = writeln!(
             s,
-            "  %c{n}.p, %c{n}.c = async.pipeline.create_pipeline <{{numStages = {d}, producerGroupId = {}, consumerGroupId = {}, distance = {}, full = arrive(1), full_at = {}, empty = {empty}}}> : pipe_producer<{d}>, pipe_consumer<{d}>",
+            "  %c{n}.p, %c{n}.c = async.pipeline.create_pipeline {buffer}<{{numStages = {d}, producerGroupId = {}, consumerGroupId = {}, distance = {}, full = arrive(1), full_at = {}, empty = {empty}}}> : pipe_producer<{d}>, pipe_consumer<{d}>",
             c.producer,
             c.consumers[0],
             c.distance,

@@ -2,7 +2,8 @@
 //!
 //! In: the function and what was read of it. Every buffer, barrier and word must lie in the memory that the kernel asks for,
 //! aligned as its use needs, and nothing may share bytes with a barrier or with the word that receives the base of tensor
-//! memory. (Buffers may lie in the same memory: the conflicts say when.) A named barrier is one agent's, and not the kernel's own;
+//! memory. (Buffers may lie in the same memory: the conflicts say when. What warps of an agent hand to each other inside of an op
+//! is no buffer of the conflicts, and lies apart.) A named barrier is one agent's, and not the kernel's own;
 //! a slot without an iterator is slot 0; the number of a slice is below the number of slices. Errors: E0705 for slots and
 //! slices, E0708 for places. Cost: linear, n log n in barriers, barriers × buffers.
 
@@ -32,6 +33,8 @@ struct Room {
 /// What lies in shared memory.
 enum Owner {
     Buffer,
+    /// Of the warps of an agent.
+    Scratch,
     /// The barriers of one side of a pipe.
     Barriers(&'static str, usize),
     TensorBase,
@@ -42,6 +45,7 @@ impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Owner::Buffer => f.write_str("a buffer"),
+            Owner::Scratch => f.write_str("what the warps of an agent hand to each other"),
             Owner::Barriers(side, pipe) => write!(f, "{side} barriers of Pipe_{pipe}"),
             Owner::TensorBase => f.write_str("the tensor-memory base"),
             Owner::Turns => f.write_str("barriers of turns"),
@@ -132,7 +136,8 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, found: &mut Found
                     ),
                 );
             }
-            buffers.push(Room { from, to, op, what: Owner::Buffer });
+            let what = if func.has_attr(op, keys::SCRATCH) { Owner::Scratch } else { Owner::Buffer };
+            buffers.push(Room { from, to, op, what });
         }
     }
     for (n, p) in m.pipes.iter().enumerate().filter(|(_, p)| !p.named) {
@@ -173,6 +178,12 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, found: &mut Found
     }
     if let Some(op) = last.filter(|_| asked > i64::from(smem_bytes)) {
         bad(op, format!("{asked} bytes of shared memory, there are {smem_bytes}"));
+    }
+    for (n, s) in buffers.iter().enumerate().filter(|(_, b)| matches!(b.what, Owner::Scratch)) {
+        let apart = |(k, b): (usize, &Room)| n == k || b.to <= s.from || s.to <= b.from;
+        if !buffers.iter().enumerate().all(apart) {
+            bad(s.op, format!("{} lies in another buffer at {} to {}", s.what, s.from, s.to));
+        }
     }
     words.sort_by_key(|w| w.from);
     for w in &words {

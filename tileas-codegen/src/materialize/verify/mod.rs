@@ -120,6 +120,20 @@ pub fn deadlocks(func: &Function) -> Vec<CodegenError> {
     m.errors
 }
 
+/// What the graphs show, deadlocks or else accesses without an order, whatever else is wrong with the function: what random
+/// programs with slots are judged by.
+pub fn disorder(func: &Function) -> Vec<CodegenError> {
+    let mut m = Model::read(func, true, model::Traced::default());
+    if m.errors.is_empty() {
+        form::check(&mut m);
+        let homes = counts(&mut m);
+        if m.errors.is_empty() {
+            regions(&mut m, &homes, &mut Scratch::default(), &mut SyncReport::default());
+        }
+    }
+    m.errors
+}
+
 /// Every operand must be defined by something that stands before it in the function. `false`: what defines one was
 /// removed, so that nothing else can be read.
 fn dangling(m: &mut Model<'_>, seen: &mut SecondaryMap<Op, bool>) -> bool {
@@ -786,8 +800,9 @@ fn own_rows(func: &Function, buffer: Value) -> (bool, bool) {
     (lanes, lanes || dense)
 }
 
-/// Two accesses: whether threads have rows of their own there, the number of their two buffers if these share memory, and both.
-type Two<'p> = (bool, Option<usize>, &'p Place, &'p Place);
+/// Two accesses: whether threads have rows of their own there, if their two buffers share memory the number of these and whether they
+/// lie slot on slot, and both.
+type Two<'p> = (bool, Option<(usize, bool)>, &'p Place, &'p Place);
 
 fn conflicts(
     m: &Model<'_>,
@@ -812,6 +827,7 @@ fn conflicts(
             let other = &all[k].1;
             let number = whole.len();
             whole.push([true; 2]);
+            let number = (number, memory[n] == memory[k]);
             pairs.extend(list.iter().flat_map(|x| other.iter().map(move |y| (lanes, Some(number), x, y))));
         }
     }
@@ -874,11 +890,18 @@ fn conflicts(
             direct.map_or(waited, |d| Some(waited.map_or(d, |w| w.min(d))))
         };
         let (to_x, to_y) = (begin(x, nx), begin(y, ny));
-        // Iterations after which the slot comes again.
-        let own = |p: &Place| m.again(region, p.agent);
-        let again = match x.ring {
-            Some(p) if homes[p] == region && shared.is_none() => m.pipes[p].depth * m.rounds(region, p),
-            _ if x.agent == y.agent => own(x),
+        // Iterations after which the slot comes again; of buffers that share memory all slots are one, but where two rings advance
+        // together, slot on slot.
+        let ring =
+            |p: &Place| p.ring.filter(|&q| homes[q] == region).map(|q| (&m.pipes[q], m.rounds(region, q)));
+        let again = match (ring(x), ring(y), shared) {
+            (Some((r, rounds)), _, None) => r.depth * rounds,
+            (Some((r, 1)), Some((s, 1)), Some((_, true)))
+                if r.depth == s.depth && r.distance.max(s.distance) == 0 =>
+            {
+                r.depth
+            }
+            _ if x.agent == y.agent => m.again(region, x.agent),
             _ => 1,
         };
         // In two arms of one branch they never meet in one iteration.
@@ -906,7 +929,7 @@ fn conflicts(
             [true, false].map(|forth| within(forth, 0) && (once || within(!forth, again)))
         };
         let ordered = orders[0] || orders[1];
-        if let Some(n) = shared.filter(|_| ordered) {
+        if let Some((n, _)) = shared.filter(|_| ordered) {
             let was = whole[n];
             whole[n] = [was[0] && orders[0], was[1] && orders[1]];
             if whole[n] == [false; 2] && was != whole[n] {
