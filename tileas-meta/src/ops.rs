@@ -365,7 +365,7 @@ pub const OPS: &[OpRow] = &[
         operands: &[one("pointer", Ty::Ptr), index("extents", Ty::Int), index("strides", Ty::Int)],
         traits: &[Pure, Uniform],
         rule: Rule::Custom,
-        doc: "A view of the memory behind a pointer, whose address is a multiple of 16 bytes: `make_view %p[%m, %n][%ld] : view<gmem, ?x?xf16>`. An extent for each dimension, which is what the type says where it says it, and a stride, in elements, for each but the innermost; none is 2^31 or more, or negative. Views of one pointer are taken to overlap, those of different parameters are not. Where all operands follow from kernel parameters by sums, differences, products and quotients that round up or down, the host can make tensor maps of the view.",
+        doc: "A view of the memory behind a pointer: `make_view %p[%m, %n][%ld] : view<gmem, ?x?xf16>`. An extent for each dimension, which is what the type says where it says it, and a stride, in elements, for each but the innermost; none is 2^31 or more, or negative. Views of one pointer are taken to overlap, those of different parameters are not. Addresses that are parameters must be multiples of 16 bytes; of one that was loaded, or moved on (`offset`), by more than what is known to divide it (`assume`), code looks whether it is before it uses vectors. Where all operands follow from kernel parameters by sums, differences, products and quotients that round up or down, the host can make tensor maps of the view.",
         ..BASE
     },
     // -- integer arithmetic
