@@ -959,7 +959,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Schedulable],
         rule: Rule::Custom,
         class: "GlobalStore",
-        doc: "Stops the kernel, and with it the program's context (`cudaErrorAssert`), if an element of the condition, which is `i1`, does not hold; the driver prints `file` and `line` (else `kernel` and 0), the kernel's name, the CTA, the thread and the message. What the kernel printed before is printed.",
+        doc: "Stops the kernel, and with it the program's context (`cudaErrorAssert`), if an element of the condition, which is `i1`, does not hold; the driver prints `file` and `line` (else `kernel`, and of kernels read from text the line there), the kernel's name, the CTA, the thread and the message. What the kernel printed before is printed.",
         ..BASE
     },
     OpRow {
