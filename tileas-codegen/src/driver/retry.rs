@@ -149,7 +149,7 @@ impl Context {
 /// for, or that its local stages cannot be written or followed. Constraints do not forbid the serial one: with one
 /// stage groups share it, no depth is exceeded, and nothing overlaps itself.
 fn may_run_serially(found: &[CodegenError], job: &Job<'_>) -> bool {
-    let codes = [Code::E0701, Code::E0702, Code::E0703, Code::E0706, Code::E0711];
+    let codes = [Code::E0606, Code::E0701, Code::E0702, Code::E0703, Code::E0706, Code::E0711];
     is_free(job) && !found.is_empty() && found.iter().all(|e| codes.contains(&e.code))
 }
 
