@@ -399,7 +399,8 @@ fn keys_of(p: &PipeData) -> SmallVec<[Key; 4]> {
     k
 }
 
-/// Channels bundle if they agree in all that a barrier pair fixes and all of their commits precede all waits.
+/// Channels bundle if they agree in all that a barrier pair fixes and all of their commits precede all waits. Those that publish global memory do where
+/// they commit at one op.
 fn may_bundle(positions: &Positions, a: &PipeData, b: &PipeData) -> bool {
     let same = a.home == b.home
         && a.distance == b.distance
@@ -409,6 +410,8 @@ fn may_bundle(positions: &Positions, a: &PipeData, b: &PipeData) -> bool {
         && a.publish == b.publish
         && keys_of(a) == keys_of(b)
         && !a.webs.iter().any(|w| b.webs.contains(w))
+        // The fence in front of a commit is for what its agent does behind it, too, and must not move down.
+        && (a.publish != Publish::Global || a.events == b.events)
         && a.consumers.iter().zip(&b.consumers).all(|(x, y)| one_wait(x, y));
     if !same {
         return false;

@@ -78,6 +78,8 @@ struct Job<'a> {
     last: Stage,
     /// Whether what the stages leave behind is wanted.
     keep: bool,
+    /// Columns of products where there is no room for more.
+    tight: Option<u32>,
     /// The kernels of the module, sorted by name.
     kernels: Vec<&'a str>,
 }
@@ -95,7 +97,7 @@ impl<'a> Job<'a> {
         let (front, back) = steps.split_at(steps.iter().position(|s| !s.is_front()).unwrap_or(steps.len()));
         let mut kernels: Vec<&str> = module.functions.iter().map(|f| f.name.as_str()).collect();
         kernels.sort_unstable();
-        Job { isa, settings, front, back, last, keep, kernels }
+        Job { isa, settings, front, back, last, keep, tight: None, kernels }
     }
 
     /// Whether a step before there are pipelines is one of the job.
@@ -330,7 +332,7 @@ impl Context {
             return Ok(None);
         }
         match Form::of(func) {
-            Form::Value => self.serially_if_need_be(func, job, state, warnings),
+            Form::Value => self.tightly_if_need_be(func, job, state, warnings),
             Form::Materialized if job.back.is_empty() => {
                 let stage = job.front.last().map_or(job.last, |s| s.stage());
                 let text =

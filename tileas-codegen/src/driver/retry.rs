@@ -2,7 +2,7 @@
 //!
 //! In: a kernel whose tiles are values. Out: what the first attempt gave that worked, or why the last did not. Preparation guesses
 //! that spaces, layouts and memory suffice for loads through TMA and for loops that are written out; without them it may
-//! still work. Schedules that were not asked for give way to program order, which works always, with a warning (W0406).
+//! still work, and with smaller products. Schedules that were not asked for give way to program order, which works always, with a warning (W0406).
 
 use super::result::KernelState;
 use super::stages::Refusal;
@@ -17,12 +17,40 @@ use crate::ptx::FunctionInfo;
 use crate::schedule::SchedulerChoice;
 use crate::settings::Consumers;
 
+/// Columns of products in tensor memory, where as many as there are instructions for leave no room: rows that a thread's registers hold, then
+/// half as many.
+const TIGHT_COLUMNS: [u32; 2] = [128, 64];
+
 /// What is done with a prepared kernel.
 type Attempt<'a> = dyn FnMut(&mut Context, &Function, &mut Vec<CodegenError>) -> Result<(), Refusal> + 'a;
 
 impl Context {
+    /// All steps; with smaller products where there is no room for their operands or sums and nothing else works.
+    pub(super) fn tightly_if_need_be(
+        &mut self,
+        func: &Function,
+        job: &Job<'_>,
+        state: &mut KernelState,
+        warnings: &mut Vec<CodegenError>,
+    ) -> Result<Option<FunctionInfo>, Errors> {
+        let before = warnings.len();
+        let found = match self.serially_if_need_be(func, job, state, warnings) {
+            Err(found) if job.does(Step::Canonical) && found.iter().all(|e| is_room(e.code)) => found,
+            done => return done,
+        };
+        for columns in TIGHT_COLUMNS {
+            warnings.truncate(before);
+            let job = Job { tight: Some(columns), ..job.clone() };
+            let done = self.serially_if_need_be(func, &job, state, warnings);
+            if done.is_ok() {
+                return done;
+            }
+        }
+        Err(found)
+    }
+
     /// All steps; the loops run one iteration after the other where nothing else was asked for and nothing else works.
-    pub(super) fn serially_if_need_be(
+    fn serially_if_need_be(
         &mut self,
         func: &Function,
         job: &Job<'_>,
@@ -101,6 +129,7 @@ impl Context {
             canonical: job.does(Step::Canonical),
             tma: all.tma && job.does(Step::LowerTma),
             boxes: job.does(Step::Boxes),
+            tight: job.tight,
             ..all
         };
         let legal = legalize(func, &mut self.prepare.spare)?;
@@ -133,7 +162,7 @@ impl Context {
 /// for, or that its local stages cannot be written or followed. Constraints do not forbid the serial one: with one
 /// stage groups share it, no depth is exceeded, and nothing overlaps itself.
 fn may_run_serially(found: &[CodegenError], job: &Job<'_>) -> bool {
-    let codes = [Code::E0701, Code::E0702, Code::E0703, Code::E0706, Code::E0711];
+    let codes = [Code::E0606, Code::E0701, Code::E0702, Code::E0703, Code::E0706, Code::E0711];
     is_free(job) && !found.is_empty() && found.iter().all(|e| codes.contains(&e.code))
 }
 
@@ -141,6 +170,11 @@ fn may_run_serially(found: &[CodegenError], job: &Job<'_>) -> bool {
 fn is_free(job: &Job<'_>) -> bool {
     let asked = job.settings.scheduler == SchedulerChoice::Serial;
     job.does(Step::Schedule) && !asked && !job.settings.require_pipelining
+}
+
+/// Whether an error says that memory or registers do not suffice.
+fn is_room(code: Code) -> bool {
+    matches!(code, Code::E0507 | Code::E0508 | Code::E0602 | Code::E0603)
 }
 
 fn stuck_for_memory(found: &[CodegenError]) -> bool {

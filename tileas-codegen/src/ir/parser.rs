@@ -28,7 +28,7 @@ use super::function::Function;
 use super::inline;
 use super::lexer::{Lexer, Tok, Token, quote, unescape};
 use super::module::Module;
-use super::opcodes::Opcode;
+use super::opcodes::{Opcode, keys};
 use super::types::Scalar;
 use crate::error::{Code, CodegenError, CodegenResult, Errors, Loc};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -87,8 +87,27 @@ pub fn parse_module_with(text: &str, limits: &ParseLimits) -> Result<Module, Err
     let mut module = p.module();
     let source: Arc<str> = text.into();
     Errors::check(p.errors).map_err(|errors| errors.located_in(source.clone()))?;
+    number_asserts(&mut module, text);
     module.source = Some(source);
     Ok(module)
+}
+
+/// Gives asserts that name no place the line on which they stand, for the message of one that does not hold.
+fn number_asserts(module: &mut Module, text: &str) {
+    if !text.contains("assert") {
+        return;
+    }
+    let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+    for f in &mut module.functions {
+        let bare = |f: &Function, op: Op| {
+            f.opcode(op) == Opcode::Assert && !f.has_attr(op, keys::LINE) && !f.has_attr(op, keys::FILE)
+        };
+        for op in f.all_ops().into_iter().filter(|&op| bare(f, op)).collect::<Vec<_>>() {
+            let Some(place) = f.op_loc(op).range() else { continue };
+            let line = ends.partition_point(|&end| end < place.start) + 1;
+            f.set_int(op, keys::LINE, line as i64);
+        }
+    }
 }
 
 type Names<'a> = SmallVec<[(&'a str, Loc); 2]>;

@@ -354,11 +354,15 @@ impl Lower<'_> {
         }
         let ends = matches!(info.dims[rank - 1], Dim::Static(n) if (n as usize).is_multiple_of(vec));
         let mapped = self.abi.maps.iter().any(|m| m.view == view);
-        if ends && let Some(fit) = self.strides_fit(view, vec) {
+        let begins = self.begins_aligned(view, vec);
+        if ends
+            && begins.is_none()
+            && let Some(fit) = self.strides_fit(view, vec)
+        {
             self.requires.extend(fit);
             return Ok(Rest::None);
         }
-        if alike && (mapped || rank == 1) {
+        if alike && begins.is_none() && (mapped || rank == 1) {
             return Ok(Rest::Alike);
         }
         let mask = vec as i64 - 1;
@@ -372,7 +376,7 @@ impl Lower<'_> {
         let end = self.b.as_reg(RegTy::B32, end);
         let inside = self.b.setp_lt_u32(end, size);
         let whole = self.b.or_pred(divides, inside);
-        if !mapped && rank > 1 {
+        if begins.is_some() || !mapped && rank > 1 {
             let mut strides = Operand::Imm(0);
             for d in 0..rank - 1 {
                 let s = self.nv.views[view].stride_reg[d].unwrap_or(Operand::Imm(1));
@@ -383,10 +387,24 @@ impl Lower<'_> {
             }
             let over = self.b.fold_and(strides, mask);
             let over = self.b.as_reg(RegTy::B32, over);
-            let aligned = self.b.setp_eq_u32(over, 0);
+            let mut aligned = self.b.setp_eq_u32(over, 0);
+            if let Some(begins) = begins {
+                aligned = self.b.and_pred(aligned, begins);
+            }
             return Ok(Rest::Elements(self.b.and_pred(whole, aligned)));
         }
         Ok(Rest::Tail(whole))
+    }
+
+    /// Where it is not known that the address of a view is a multiple of `vec` elements: the predicate that it is.
+    pub(super) fn begins_aligned(&mut self, view: usize, vec: usize) -> Option<Reg> {
+        let info = &self.abi.views[view];
+        let bytes = vec as u32 * info.elem.bytes();
+        let pointer = self.nv.views[view].pointer_reg.filter(|_| bytes > info.aligned)?;
+        let low = self.b.cvt_u32_u64(pointer);
+        let over = self.b.fold_and(low, i64::from(bytes) - 1);
+        let over = self.b.as_reg(RegTy::B32, over);
+        Some(self.b.setp_eq_u32(over, 0))
     }
 
     /// What the host is to check so that all rows of a view begin at whole vectors, if it can.

@@ -13,6 +13,7 @@ use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, ValueDef, keys, push_number};
 use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, Operand, Param, ParamKind, Reg};
+use crate::storage::runs;
 use cranelift_entity::SecondaryMap;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -63,6 +64,8 @@ pub(crate) struct ViewInfo {
     pub direct: bool,
     /// Extents asked for by `dim`.
     pub sizes: bool,
+    /// A power of two up to 16 that surely divides the address, in bytes.
+    pub aligned: u32,
 }
 
 impl ViewInfo {
@@ -174,6 +177,29 @@ fn base_of(f: &Function, mut v: Value) -> Value {
         }
     }
     v
+}
+
+/// A power of two up to 16 that divides an address for certain: of parameters the host is asked for that much, if views are made of them.
+fn alignment(f: &Function, runs: &mut runs::Finder, mut p: Value) -> u32 {
+    let (mut least, mut known) = (1, POINTER_ALIGN);
+    while let Some(op) = f.defining_op(p) {
+        let (code, operands) = (f.opcode(op), f.operands(op));
+        match (code, operands) {
+            (Opcode::Assume, _) => {
+                let by = f.attr_int(op, keys::DIV_BY).unwrap_or(1).clamp(1, i64::from(POINTER_ALIGN)) as u32;
+                least = least.max(by.min(known));
+            }
+            (Opcode::Offset, &[pointer, by]) => {
+                let bytes = f.value_data(pointer).elem().map_or(1, Scalar::bytes);
+                known = known.min(runs.divisor(f, by).saturating_mul(bytes));
+            }
+            (Opcode::MayAlias, _) => {}
+            _ => return least,
+        }
+        let Some(&from) = operands.first() else { return least };
+        p = from;
+    }
+    least.max(known)
 }
 
 /// A uniform scalar as an expression over parameters; `None` where it depends on anything else.
@@ -298,6 +324,7 @@ impl Abi {
                         elem: *ty,
                         direct: false,
                         sizes: false,
+                        aligned: POINTER_ALIGN,
                     });
                     ArgKind::View { elem: Some(elem(*ty)), rank, written: false }
                 }
@@ -311,6 +338,7 @@ impl Abi {
                         elem: ty,
                         direct: false,
                         sizes: false,
+                        aligned: POINTER_ALIGN,
                     });
                     ArgKind::View { elem: Some(elem(ty)), rank: None, written: false }
                 }
@@ -330,9 +358,10 @@ impl Abi {
             };
             abi.args.push(ArgMeta { name, kind });
         }
+        let mut runs = runs::Finder::default();
         for op in f.ops() {
             match f.opcode(op) {
-                Opcode::MakeView => abi.add_made(f, op),
+                Opcode::MakeView => abi.add_made(f, &mut runs, op),
                 Opcode::IntToPtr => abi.add_loaded(f, op),
                 Opcode::Assume => abi.add_assumption(f, op),
                 _ => {}
@@ -467,7 +496,7 @@ impl Abi {
     }
 
     /// Notes a view that the kernel makes.
-    fn add_made(&mut self, f: &Function, op: Op) {
+    fn add_made(&mut self, f: &Function, runs: &mut runs::Finder, op: Op) {
         let Some(value) = f.result(op) else { return };
         let TypeData::View { dims, elem, .. } = f.value_data(value) else { return };
         let arg = f.operands(op).first().and_then(|&p| self.view_index(base_of(f, p)));
@@ -480,7 +509,8 @@ impl Abi {
         };
         let source = Source::Made { extents: all("extents"), strides: all("strides") };
         let (dims, elem) = (SmallVec::from_slice(dims), *elem);
-        self.views.push(ViewInfo { value, source, arg, dims, elem, direct: false, sizes: false });
+        let aligned = f.operands(op).first().map_or(1, |&p| alignment(f, runs, p));
+        self.views.push(ViewInfo { value, source, arg, dims, elem, direct: false, sizes: false, aligned });
     }
 
     /// Notes a pointer that the kernel has from somewhere.
@@ -489,8 +519,8 @@ impl Abi {
             return;
         };
         let source = Source::Made { extents: Vec::new(), strides: Vec::new() };
-        let (dims, arg) = (SmallVec::new(), u16::MAX);
-        self.views.push(ViewInfo { value, source, arg, dims, elem, direct: false, sizes: false });
+        let (dims, arg, aligned) = (SmallVec::new(), u16::MAX, 1);
+        self.views.push(ViewInfo { value, source, arg, dims, elem, direct: false, sizes: false, aligned });
     }
 
     /// Notes what is assumed of a parameter, for the host to check.

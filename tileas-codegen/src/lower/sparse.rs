@@ -167,7 +167,10 @@ impl Lower<'_> {
         if vec <= 1 {
             return None;
         }
-        if matches!(info.dims[rank - 1], Dim::Static(n) if (n as usize).is_multiple_of(vec))
+        let ends = matches!(info.dims[rank - 1], Dim::Static(n) if (n as usize).is_multiple_of(vec));
+        let begins = self.begins_aligned(view, vec);
+        if ends
+            && begins.is_none()
             && let Some(fit) = self.strides_fit(view, vec)
         {
             self.requires.extend(fit);
@@ -180,7 +183,8 @@ impl Lower<'_> {
         }
         let over = self.b.fold_and(all, vec as i64 - 1);
         let over = self.b.as_reg(RegTy::B32, over);
-        Some(self.b.setp_eq_u32(over, 0))
+        let fits = self.b.setp_eq_u32(over, 0);
+        Some(begins.map_or(fits, |begins| self.b.and_pred(fits, begins)))
     }
 
     /// Runs `accesses` for vectors and, where these may not fit, for single elements in their place. An address is made where it is used:

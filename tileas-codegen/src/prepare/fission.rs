@@ -1,29 +1,35 @@
-//! Loops whose sums do not fit the registers of a CTA are run once for each part of them.
+//! Loops whose sums do not fit the registers of a CTA, or its tensor memory, are run once for each part of them.
 //!
-//! In: a kernel in value form whose large products are halved. Out: where accumulators are registers and a loop carries more sums than there is room
-//! for, a loop for each set of sums that share nothing but loads, the later ones as late as can be. A product of
-//! 256 x 256 onto f32, which alone takes the whole register file, becomes two K loops of 128 x 256: one operand is loaded twice.
-//! Lost without it: such tiles are refused (`E0507`) on sm_90a, the first choice of many kernels written for tensor memory.
+//! In: a kernel in value form whose large products are halved. Out: where a loop carries more sums than there is room
+//! for, a loop for each set of sums that share nothing but what follows from loads, the later ones as late as can be. A product of
+//! 256 x 256 onto f32, which alone takes the whole register file, becomes two K loops of 128 x 256, one of 512 x 256, for which tensor memory does
+//! not suffice, two of 256 x 256: one operand is loaded twice.
+//! Lost without it: such tiles are refused (`E0507`, `E0603`), the first choice of many kernels written for tensor memory, or for clusters.
 //! Guarantee: each sum is computed as before. Loops with stores, atomic updates, ordered loads or loads of what the kernel writes stay. Cost: linear in the ops of such loops.
 
 use super::dead::{Live, is_removable, remove_dead};
 use super::{Draft, copied, copy_before, view_of, written_views};
 use crate::ir::opcodes::Traits;
-use crate::ir::{Function, Op, Opcode, Value, ValueDef};
+use crate::ir::{Function, Op, Opcode, Value};
 use crate::isa::{AccAllocation, TargetIsa};
 use crate::storage::classify::{DisjointSets, is_product};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
-/// Words of sums that fit, beside what else a loop needs: three quarters of the registers.
+/// Words of sums that fit: all of tensor memory, or, beside what else a loop needs, three quarters of the registers.
 pub(super) fn most_words(isa: &dyn TargetIsa) -> u64 {
-    u64::from(isa.machine().limits.regs_per_sm) / 4 * 3
+    let limits = &isa.machine().limits;
+    match isa.acc_home().allocation {
+        AccAllocation::Registers => u64::from(limits.regs_per_sm) / 4 * 3,
+        _ => u64::from(limits.tmem_columns) * u64::from(limits.tmem_lanes),
+    }
 }
 
 /// Runs loops in parts.
 pub(super) fn part(draft: &mut Draft<'_>, isa: &dyn TargetIsa, live: &mut Live) {
-    if isa.acc_home().allocation != AccAllocation::Registers || !draft.has(Opcode::For) {
+    let home = isa.acc_home().allocation;
+    if !matches!(home, AccAllocation::Registers | AccAllocation::Columns) || !draft.has(Opcode::For) {
         return;
     }
     let func = draft.func();
@@ -70,33 +76,42 @@ fn parts(func: &Function, l: Op, written: &EntitySet<Value>, most: u64) -> Optio
     if all <= most || func.exit_of(l).is_some() || !func.block_ops(body).all(simple) {
         return None;
     }
-    // What is loaded, and what is known without loads, may be shared.
+    // What is loaded, and what follows from that alone, may be had twice.
+    let args = func.for_args(l);
     let mut sets = DisjointSets::new(func.num_values());
-    let own = |v: Value| match func.value_def(v) {
-        ValueDef::Param(b, n) => b == body && n > 0,
-        ValueDef::Result(op, _) => {
-            func.op_block(op) == Some(body) && func.value_data(v).is_tile() && !is_load(func, op)
-        }
-    };
+    let mut own: EntitySet<Value> = EntitySet::new();
+    args.iter().for_each(|&arg| {
+        own.insert(arg);
+    });
     for op in func.block_ops(body).filter(|&op| !is_load(func, op)) {
         let Some(result) = func.result(op) else { continue };
-        func.operands(op).iter().filter(|&&v| own(v)).for_each(|v| sets.union(v.index(), result.index()));
+        for &v in func.operands(op).iter().filter(|&&v| own.contains(v)) {
+            sets.union(v.index(), result.index());
+        }
+        if func.value_data(result).is_tile() && func.operands(op).iter().any(|&v| own.contains(v)) {
+            own.insert(result);
+        }
     }
-    let args = func.for_args(l);
     for (&arg, &y) in args.iter().zip(yields) {
         sets.union(arg.index(), y.index());
     }
-    let mut roots: SmallVec<[usize; 4]> = SmallVec::new();
+    // As many sums together as fit.
+    let mut roots: SmallVec<[(usize, usize); 4]> = SmallVec::new();
+    let (mut part, mut taken) = (0, 0);
     for &y in yields.iter().filter(|&&y| summed(y)) {
         let root = sets.find(y.index());
-        if !roots.contains(&root) {
-            roots.push(root);
+        if roots.iter().all(|r| r.0 != root) {
+            if taken > 0 && taken + words(y) > most {
+                (part, taken) = (part + 1, 0);
+            }
+            roots.push((root, part));
         }
+        taken += words(y);
     }
     // What belongs to none stays with the first.
-    let of =
-        args.iter().map(|a| roots.iter().position(|&r| r == sets.root(a.index())).unwrap_or(0)).collect();
-    (roots.len() > 1).then_some(Parts { of, count: roots.len() })
+    let of = |a: &Value| roots.iter().find(|r| r.0 == sets.root(a.index())).map_or(0, |r| r.1);
+    let of = args.iter().map(of).collect();
+    (part > 0).then_some(Parts { of, count: part + 1 })
 }
 
 fn is_load(func: &Function, op: Op) -> bool {

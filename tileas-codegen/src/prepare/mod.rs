@@ -7,7 +7,7 @@
 //! 1. [`views`]: loads of parts of tiles become loads of these parts; views and descriptors that loops and branches merely
 //!    hand on are the ones they began with. So every access names the view that it goes to.
 //! 2. [`canonical`]: loops with a small constant number of iterations are written out ([`unroll`]), `dot` is the `async.dot` it wraps,
-//!    what no effect rests on is gone ([`dead`]), branches that only choose between register tiles are `select` ([`choose`]), what is the same along an axis is computed once ([`narrow`]), and products that
+//!    what no effect rests on is gone ([`dead`]), branches that only choose between register tiles are `select` ([`choose`]), what is the same along an axis is computed once ([`narrow`]), products are cut along K where memory asks for it ([`deep`]), and those that
 //!    the target has only the other way round are turned ([`swap`]), those of f32 are three of tf32 ([`precise`]), sums in f16 are kept in f32 ([`sums`]), and those that are larger than its instructions, or than words ask for, halved ([`split`]; [`order`] puts the pieces in order), loops that carry more sums than registers hold are run in parts ([`fission`]), what goes from registers to memory goes in strips ([`strips`]), and those that are too small for them are left to warps ([`warp`]). What may be computed again is, at each use ([`recompute`]).
 //! 3. [`tma`]: loads of tiles that should go through the tensor memory accelerator do.
 //! 4. [`boxes`]: the box of a descriptor has the extents of the tile that is loaded through it.
@@ -21,6 +21,7 @@ pub mod boxes;
 pub mod canonical;
 pub mod choose;
 pub mod dead;
+pub mod deep;
 pub mod fission;
 pub mod narrow;
 pub mod order;
@@ -62,6 +63,9 @@ pub struct PrepareOptions {
     pub unroll_ops: u32,
     /// Warps of an agent that computes in registers. Default: 4.
     pub simt_warps: u32,
+    /// Where there was no room: products go along K in strips ([`deep`]), and in tensor memory have at most so many columns ([`split`]).
+    /// Default: there is room.
+    pub tight: Option<u32>,
 }
 
 impl Default for PrepareOptions {
@@ -74,6 +78,7 @@ impl Default for PrepareOptions {
             shared: true,
             unroll_ops: 32,
             simt_warps: 4,
+            tight: None,
         }
     }
 }
@@ -127,11 +132,14 @@ pub fn prepare(
         if narrow::narrow(&mut draft) {
             dead::remove_dead(&mut draft, &mut scratch.live);
         }
+        if options.tight.is_some() && deep::cut(&mut draft) {
+            dead::remove_dead(&mut draft, &mut scratch.live);
+        }
         if sums::widen(&mut draft) {
             dead::remove_dead(&mut draft, &mut scratch.live);
         }
         precise::expand(&mut draft, isa);
-        if swap::turn(&mut draft, isa) | split::split(&mut draft, isa) {
+        if swap::turn(&mut draft, isa) | split::split(&mut draft, isa, options.tight) {
             canonical::canonicalize(&mut draft, &mut scratch.live, isa.acc_home());
         }
         fission::part(&mut draft, isa, &mut scratch.live);

@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 const MOST_HALVINGS: usize = 16;
 
 /// Splits products that are too large, and what words ask for; whether there was something.
-pub(super) fn split(draft: &mut Draft<'_>, isa: &dyn TargetIsa) -> bool {
+pub(super) fn split(draft: &mut Draft<'_>, isa: &dyn TargetIsa, tight: Option<u32>) -> bool {
     let func = draft.func();
     let asked = func.ops().any(|op| RematWords::of(func, op).atom > 0);
     if !asked && !draft.has(Opcode::Dot) && !draft.has(Opcode::AsyncDot) {
@@ -38,7 +38,7 @@ pub(super) fn split(draft: &mut Draft<'_>, isa: &dyn TargetIsa) -> bool {
     }
     let (mut any, mut pieces, mut unfit) = (false, false, EntitySet::new());
     for _ in 0..MOST_HALVINGS {
-        let Some((seed, axes)) = Halving::find(draft.func(), isa, &mut unfit) else { break };
+        let Some((seed, axes)) = Halving::find(draft.func(), isa, tight, &mut unfit) else { break };
         let func = draft.edit();
         if let Some(op) = seed {
             count(func, op);
@@ -98,6 +98,13 @@ fn too_large(func: &Function, op: Op, isa: &dyn TargetIsa) -> Option<u8> {
     }
 }
 
+/// The columns of a product in tensor memory, if they are more than there is room for.
+fn too_wide(func: &Function, op: Op, isa: &dyn TargetIsa, most: u32) -> Option<u8> {
+    let columns = isa.acc_home().allocation == AccAllocation::Columns && func.opcode(op) == Opcode::AsyncDot;
+    let r = MmaRequest::of(func, op).filter(|_| columns)?;
+    (r.n > most && r.n.is_multiple_of(2)).then_some(1)
+}
+
 fn dims(func: &Function, v: Value) -> &[u32] {
     func.value_data(v).dims().unwrap_or(&[])
 }
@@ -140,6 +147,10 @@ pub(super) fn axis_through(func: &Function, op: Op, axis: u8, forward: bool) -> 
                 false => list.get(at).map(|&n| n as u8),
             }
         }
+        // Of a part that is as long there.
+        Opcode::ExtractSlice => {
+            (func.operands(op).len() == 1 && from.len() == to.len() && from[at] == to[at]).then_some(axis)
+        }
         Opcode::Reduce => {
             let gone = u8::try_from(func.attr_int(op, keys::AXIS)?).ok()?;
             match forward {
@@ -153,7 +164,7 @@ pub(super) fn axis_through(func: &Function, op: Op, axis: u8, forward: bool) -> 
 }
 
 /// Of a product: the axes of A, B and the accumulator that are one.
-fn product_axes(func: &Function, op: Op) -> [(&'static str, u8, &'static str, u8); 2] {
+pub(super) fn product_axes(func: &Function, op: Op) -> [(&'static str, u8, &'static str, u8); 2] {
     let (ta, tb) = (func.has_attr(op, keys::TRANSPOSE_A), func.has_attr(op, keys::TRANSPOSE_B));
     [("a", u8::from(ta), "acc", 0), ("b", u8::from(!tb), "acc", 1)]
 }
@@ -187,11 +198,13 @@ impl<'a> Halving<'a> {
     fn find(
         func: &'a Function,
         isa: &dyn TargetIsa,
+        tight: Option<u32>,
         unfit: &mut EntitySet<Op>,
     ) -> Option<(Option<Op>, Axes)> {
         func.ops().find_map(|op| {
             let large = too_large(func, op, isa);
-            let axis = large.or_else(|| asked(func, op)).filter(|_| !unfit.contains(op))?;
+            let asked = || asked(func, op).or_else(|| too_wide(func, op, isa, tight?));
+            let axis = large.or_else(asked).filter(|_| !unfit.contains(op))?;
             let mut halving = Halving { func, axes: SecondaryMap::new(), work: Vec::new(), sums: false };
             let closed = func.result(op).and_then(|v| {
                 halving.mark(v, axis)?;
@@ -331,7 +344,7 @@ impl<'a> Halving<'a> {
                 (each && func.named_operand(op, "buffer").is_none()).then_some(())
             }
             Opcode::AsyncDot => self.product(op, "acc", axis),
-            Opcode::Reshape | Opcode::Permute | Opcode::Reduce => {
+            Opcode::Reshape | Opcode::Permute | Opcode::Reduce | Opcode::ExtractSlice => {
                 let to = axis_through(func, op, axis, false)?;
                 self.mark(func.operands(op)[0], to)
             }
@@ -364,7 +377,7 @@ impl<'a> Halving<'a> {
                 self.sums = true;
                 combining(func, op).map(|_| ())
             }
-            Opcode::Reshape | Opcode::Permute | Opcode::Reduce => {
+            Opcode::Reshape | Opcode::Permute | Opcode::Reduce | Opcode::ExtractSlice => {
                 let to = axis_through(func, op, axis, true)?;
                 self.mark(func.result(op)?, to)
             }
@@ -561,7 +574,14 @@ impl Rewrite {
             .collect();
         for k in 0..2 {
             let own: SmallVec<[Value; 8]> = halves.iter().map(|h| h[k]).collect();
-            made.push(self.copy(func, op, &own, &segments, &types));
+            let new = self.copy(func, op, &own, &segments, &types);
+            if let Some(mut sizes) =
+                func.attr_ints(op, keys::SIZES).filter(|_| opcode == Opcode::ExtractSlice)
+            {
+                sizes[usize::from(axis)] /= 2;
+                func.set_ints(new, keys::SIZES, &sizes);
+            }
+            made.push(new);
         }
         if is_reduced {
             let (Some(r), Some(by)) = (result, combining(func, op)) else { return };

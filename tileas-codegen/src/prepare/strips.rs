@@ -23,7 +23,7 @@ use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
 /// Bytes of a strip's row: the widest pattern of shared memory that a bulk copy writes.
-const ROW: u32 = 128;
+pub(super) const ROW: u32 = 128;
 /// Strips of one tile at most.
 const MOST: u32 = 16;
 
@@ -101,7 +101,7 @@ fn is_store(func: &Function, op: Op) -> bool {
 }
 
 /// Whether a strip of the result follows from strips of the operands.
-fn is_even(func: &Function, op: Op) -> bool {
+pub(super) fn is_even(func: &Function, op: Op) -> bool {
     let opcode = func.opcode(op);
     let even = match opcode {
         Opcode::TiledLoad => func.is_weak(op),
@@ -112,17 +112,17 @@ fn is_even(func: &Function, op: Op) -> bool {
 }
 
 /// Tiles, with the axis along which strips of them are read; `None`: the tile is the same for all strips.
-type Reads = SmallVec<[(Value, Option<u8>); 4]>;
+pub(super) type Reads = SmallVec<[(Value, Option<u8>); 4]>;
 
 /// The tiles that an op reads. `None`: a strip of its result does not follow from strips of these.
-fn reads(func: &Function, op: Op, axis: u8) -> Option<Reads> {
+pub(super) fn reads(func: &Function, op: Op, axis: u8) -> Option<Reads> {
     let mut list = Reads::new();
     for &v in func.operands(op).iter().filter(|&&v| func.value_data(v).is_tile()) {
         if func.value_data(v).as_scalar().is_some() {
             continue;
         }
         let own = match func.opcode(op) {
-            Opcode::Reshape => axis_through(func, op, axis, false)?,
+            Opcode::Reshape | Opcode::Permute => axis_through(func, op, axis, false)?,
             _ => axis,
         };
         let extent = *dims(func, v).get(usize::from(own))?;
@@ -270,8 +270,8 @@ fn may_move(func: &Function, block: &[Op], ops: &[Op], written: Option<&EntitySe
     })
 }
 
-/// Writes the loop over the strips of a component.
-struct Writer {
+/// Writes the loop over the strips of tiles.
+pub(super) struct Writer {
     /// The loop, and the end of its body.
     around: Op,
     end: Op,
@@ -301,15 +301,25 @@ fn write(func: &mut Function, c: &Component, axes: &SecondaryMap<Op, u8>) {
     let index = func.add_block_param(body, int);
     let end = func.make_op(Opcode::Yield, &[], &[0], &[], loc);
     func.append_op(body, end);
-    let (strips, leaves) = (SecondaryMap::new(), SmallVec::new());
-    let mut w = Writer { around, end, index, count: c.count, strips, leaves };
-    c.ops.iter().for_each(|&op| w.strip(func, op, axes[op] - 1));
+    let mut w = Writer::new(around, end, index, c.count);
+    for &op in &c.ops {
+        w.strip(func, op, axes[op] - 1);
+        let Some(from) = func.result(op) else { continue };
+        if let (Some(name), Some(to)) = (func.value_sym(from), w.strips[from].expand()) {
+            func.set_value_sym(to, name);
+        }
+    }
     c.ops.iter().rev().for_each(|&op| func.remove_op(op));
 }
 
 impl Writer {
+    /// Writes strips into the loop `around`, in front of `end`, of which there are `count`.
+    pub(super) fn new(around: Op, end: Op, index: Value, count: u32) -> Writer {
+        Writer { around, end, index, count, strips: SecondaryMap::new(), leaves: SmallVec::new() }
+    }
+
     /// A strip of an op.
-    fn strip(&mut self, func: &mut Function, op: Op, axis: u8) {
+    pub(super) fn strip(&mut self, func: &mut Function, op: Op, axis: u8) {
         let Some(list) = reads(func, op, axis) else { return };
         let mut operands: SmallVec<[Value; 8]> = func.operands(op).into();
         let segments: SmallVec<[u32; 8]> = func.segments(op).into();
@@ -318,7 +328,7 @@ impl Writer {
             let part = self.part(func, v, own);
             operands.iter_mut().filter(|o| **o == v).for_each(|o| *o = part);
         }
-        if matches!(func.opcode(op), Opcode::TiledLoad | Opcode::TiledStore) {
+        if matches!(func.opcode(op), Opcode::TiledLoad | Opcode::TiledStore | Opcode::AsyncTiledTmaLoad) {
             self.place(func, op, axis, &mut operands);
         }
         let types: SmallVec<[Type; 1]> =
@@ -328,15 +338,12 @@ impl Writer {
         *func.discardable_mut(new) = func.discardable(op).clone();
         func.insert_before(self.end, new);
         if let (Some(from), Some(to)) = (func.result(op), func.result(new)) {
-            if let Some(name) = func.value_sym(from) {
-                func.set_value_sym(to, name);
-            }
             self.strips[from] = to.into();
         }
     }
 
     /// A strip of what an op reads.
-    fn part(&mut self, func: &mut Function, v: Value, axis: u8) -> Value {
+    pub(super) fn part(&mut self, func: &mut Function, v: Value, axis: u8) -> Value {
         if let Some(known) = self.strips[v].expand() {
             return known;
         }

@@ -81,6 +81,11 @@ impl Finder {
         }
     }
 
+    /// A power of two that divides a scalar.
+    pub fn divisor(&mut self, func: &Function, v: Value) -> u32 {
+        self.find(func, v, None, DEEPEST).all()
+    }
+
     /// Along an axis with several elements, or, without one, of all elements alike.
     fn find(&mut self, func: &Function, v: Value, axis: Option<usize>, fuel: u32) -> Runs {
         if let Some(&r) = self.known.get(&(v, axis)) {

@@ -30,6 +30,11 @@ impl Checker<'_> {
         self.packed(op);
         match self.func.opcode(op) {
             Opcode::Constant => self.constant(op),
+            Opcode::TiledLoad | Opcode::Gather => {
+                if let Some(elem) = self.result_data(op).and_then(TypeData::elem) {
+                    self.number(op, keys::PADDING, elem);
+                }
+            }
             Opcode::Assume => self.assume(op),
             Opcode::MakeView => self.make_view(op),
             Opcode::IntToPtr => self.int_to_ptr(op),
@@ -229,11 +234,16 @@ impl Checker<'_> {
                 return;
             }
         };
+        self.number(op, keys::VALUE, elem);
+    }
+
+    /// A number that elements are to have.
+    fn number(&mut self, op: Op, key: Sym, elem: Scalar) {
         if elem.is_float() {
             return;
         }
         let name = elem.name();
-        match self.func.attr(op, keys::VALUE) {
+        match self.func.attr(op, key) {
             Some(AttrData::Float(f, _)) => {
                 let f = f.get();
                 self.err(op, Code::E0205, format_args!("expected an integer for {name}, but got {f:?}"));
