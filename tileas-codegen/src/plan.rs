@@ -45,7 +45,7 @@ pub struct AgentInfo {
     pub first_warp: u32,
     /// Number of warps, of each instance.
     pub warps: u32,
-    /// Warpgroups that run it in turns, each an iteration of the outermost loop ([`crate::agents::turns`]); 1: there are no turns.
+    /// Warpgroups that run it in turns, each an iteration of the outermost loop (`agents::turns`); 1: there are no turns.
     pub instances: u32,
     /// Whether one elected lane runs everything.
     pub elect: bool,

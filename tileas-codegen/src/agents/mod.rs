@@ -40,7 +40,7 @@ pub struct AgentOptions {
     pub light: bool,
     /// Registers per thread that the caller fixes for the whole kernel; then no agent asks for others. Default: none.
     pub max_regs: Option<u32>,
-    /// Warpgroups that take turns at the iterations of the outermost loop, where [`turns`] allows it. Default: 1.
+    /// Warpgroups that take turns at the iterations of the outermost loop, where `turns` allows it. Default: 1.
     pub instances: u32,
 }
 

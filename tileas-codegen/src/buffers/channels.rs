@@ -148,7 +148,7 @@ impl PipeData {
         self.producer.agent == agent && self.consumers.iter().all(|c| c.key.agent == agent)
     }
 
-    /// Whether an agent with instances takes a slot of another agent in each iteration that they run in turns; see [`crate::agents::turns`].
+    /// Whether an agent with instances takes a slot of another agent in each iteration that they run in turns; see `agents::turns`.
     pub fn is_taken_in_turns(&self, func: &Function, agent: Agent) -> bool {
         let outermost = func.block_parent(self.home).is_some_and(|l| func.op_block(l) == Some(func.entry()));
         outermost && !self.is_own(agent) && self.consumers.iter().any(|c| c.key.agent == agent)

@@ -37,7 +37,7 @@ pub struct Scratch {
     pub named: u32,
 }
 
-/// What each instance of an agent has for itself; see [`crate::agents::turns`].
+/// What each instance of an agent has for itself; see `agents::turns`.
 pub struct Own {
     /// Instances.
     pub instances: u32,

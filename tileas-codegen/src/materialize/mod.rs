@@ -16,7 +16,7 @@
 //! - `producer_commit` with `bulk_pending`: the issuing lane alone arrives, when its bulk stores are complete;
 //! - a pipe with d > 0 is used in its home region and right outside of it: d productions before the loop (the first
 //!   versions), d consumptions after it (the last ones);
-//! - `dealt` and `async.pipeline.give_turn`: see [`crate::agents::turns`]; what has a `stride`, or `instances`, each instance has for itself;
+//! - `dealt` and `async.pipeline.give_turn`: see `agents::turns`; what has a `stride`, or `instances`, each instance has for itself;
 //! - two `alloc_tensor` may overlap: then every access to the one is complete before any to the other.
 //!
 //! [`verify`] checks the result on its own. Source: architecture, "From one schedule to several agents".
