@@ -322,7 +322,8 @@ fn mutants(f: &Function) -> Vec<Mutant<'_>> {
         for &q in &pipes[..n] {
             for (i, &x) in f.operands(p).iter().enumerate() {
                 for (j, &y) in f.operands(q).iter().enumerate() {
-                    if x != y {
+                    // Where each hands over both, there and back, one of them is only named twice: what orders it stays.
+                    if x != y && !(f.operands(p).contains(&y) && f.operands(q).contains(&x)) {
                         m.add("exchange payloads", format!("{i} of {p} and {j} of {q}"), move |m| {
                             m.set_operand(p, i, y);
                             m.set_operand(q, j, x);

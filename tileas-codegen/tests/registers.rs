@@ -162,6 +162,7 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
         "kernels/fused_conversions",
         "kernels/fused_conversions_bf16",
         "kernels/relu_matrix",
+        "kernels/softcap_attention_d128",
     ];
     let mut more = Vec::new();
     for (name, budget, a) in results {

@@ -107,6 +107,9 @@ def ratios(s):
         for elem in {elem for elem, *_ in GEMMS}:
             for order in ("plain", "persistent"):
                 jit.compile(texts.gemm(128, 256, 64 if elem == "bf16" else 128, elem, order))
+            for consumers in ("cooperative", "ping-pong"):
+                other = tileas.Jit(tileas.Device.emulator("sm_90a"), options={"consumers": consumers})
+                other.compile(texts.gemm(128, 128, 64 if elem == "bf16" else 128, elem, "persistent"))
         for _, _, d, causal, (bm, bn) in ATTENTIONS:
             jit.compile(texts.attention(bm, bn, d, "f16", causal))
         if importlib.util.find_spec("triton") is None:
@@ -161,7 +164,7 @@ def gemms(s):
 
         bk = 64 if elem == "bf16" else 128
 
-        def ours(order, grid, bm=128, bn=256):
+        def ours(order, grid, bm=128, bn=256, jit=jit):
             def prepare():
                 kernel = jit.compile(texts.gemm(bm, bn, bk, elem, order))
                 out = torch.empty_like(want)
@@ -196,6 +199,11 @@ def gemms(s):
         # A number of CTAs that shares the tiles out evenly, and one for each processor.
         for ctas in sorted({on.sms // 32 * 32, on.sms}):
             race.add(f"tileas 128x256, {ctas} persistent CTAs", ours("persistent", (ctas,)), want)
+        # A tile for both warpgroups, and one for each in turn.
+        for consumers in ("cooperative", "ping-pong") if on.target.startswith("sm_90") else ():
+            name = f"tileas 128x128, {on.sms} persistent CTAs, {consumers}"
+            other = tileas.Jit(on, options={"consumers": consumers})
+            race.add(name, ours("persistent", (on.sms,), 128, 128, other), want)
         race.add("Triton 128x256", by_triton(128, 256, 8, 3), want)
         for path in sorted((s.here / "cubins").glob(f"gemm-*-{on.target.rstrip('af')}.cubin")) if elem == "bf16" else ():
             tile = path.name.split("-")[1]

@@ -26,16 +26,10 @@ def gemm(bm, bn, bk, elem="bf16", order="plain", group=8):
   %mt = divi %rows, {bm} <{{rounding = positive_inf}}>
   %nt = divi %columns, {bn} <{{rounding = positive_inf}}>
   %tiles = muli %mt, %nt
-  %per = muli %nt, {group}
   for %tile = %first to %tiles step %ctas {{
-    %g = divi %tile, %per
-    %in = remi %tile, %per
-    %top = muli %g, {group}
-    %left = subi %mt, %top
-    %high = mini %left, {group}
-    %down = remi %in, %high
-    %i = addi %top, %down
-    %j = divi %in, %high{body}
+    %at = tile_order %tile, %mt, %nt <{{order = grouped({group})}}>
+    %i = divi %at, %nt
+    %j = remi %at, %nt{body}
   }}"""
     out = OUT.get(elem, elem)
     return f"""kernel @gemm(%a: view<gmem, ?x?x{elem}>, %b: view<gmem, ?x?x{elem}>, %c: view<gmem, ?x?x{out}>, %kt: i32) {{
