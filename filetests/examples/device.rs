@@ -87,6 +87,9 @@ fn one(path: &Path, runner: &Runner) -> Result<Done> {
 /// When a process must have its device.
 const START: Duration = Duration::from_secs(120);
 
+/// What stands before a line of JSON: a kernel may print beside it.
+const REPLY: &str = "@reply ";
+
 /// A process that runs kernels one after the other: paths go in, a line of JSON for each comes out.
 struct Worker {
     child: Child,
@@ -105,7 +108,14 @@ impl Worker {
         let paths = child.stdin.take().context("its input")?;
         let out = BufReader::new(child.stdout.take().context("its output")?);
         let (send, replies) = std::sync::mpsc::channel();
-        std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let Some((_, reply)) = line.split_once(REPLY) else { continue };
+                if send.send(reply.to_owned()).is_err() {
+                    break;
+                }
+            }
+        });
         let worker = Worker { child, paths, replies };
         // Many that start at once on one device take their time.
         worker.replies.recv_timeout(START).context("a process does not start")?;
@@ -138,14 +148,14 @@ fn work(emulator: bool) -> Result<()> {
         Device::cuda(0)?
     };
     let runner = Runner::new(device)?;
-    println!("ready");
+    println!("{REPLY}");
     for path in std::io::stdin().lines() {
         let said = match one(Path::new(&path?), &runner) {
             Ok(Done::Right) => None,
             Ok(Done::Refused(text)) => Some(format!("refused: {text}")),
             Err(e) => Some(format!("FAILED: {e:#}")),
         };
-        println!("{}", serde_json::to_string(&said)?);
+        println!("{REPLY}{}", serde_json::to_string(&said)?);
     }
     Ok(())
 }

@@ -79,9 +79,14 @@ impl AgentPlan {
         self.agents.iter().find(|(_, info)| info.instances > 1).map(|(a, _)| a)
     }
 
+    /// The agents of a kind.
+    pub fn all(&self, kind: AgentKind) -> impl Iterator<Item = Agent> + '_ {
+        self.agents.iter().filter(move |(_, info)| info.kind == kind).map(|(a, _)| a)
+    }
+
     /// The first agent of a kind.
     pub fn first(&self, kind: AgentKind) -> Option<Agent> {
-        self.agents.iter().find(|(_, info)| info.kind == kind).map(|(a, _)| a)
+        self.all(kind).next()
     }
 
     /// Takes threads and registers from a plan with the same agents.

@@ -347,7 +347,8 @@ settings! {
     pipeline_depth: Option<u32> = None, "pipeline-depth", Allowed::IntOr(1, 64, "auto");
     /// Warps of an agent that computes in registers; `auto`: 4, or, where it keeps clear of tensor memory, as many as its tiles need.
     simt_warps: Option<u32> = None, "simt-warps", Allowed::PowerOfTwoOr(1, 16, "auto");
-    /// Most agents that compute in registers; `auto`: one, or two where loops compute with products in tensor memory that share no tile.
+    /// Most agents that compute in registers; `auto`: one, or two where loops compute with products in tensor memory that share no tile, or where
+    /// operands of products that two warpgroups issue are gathered or computed, which another agent then does.
     max_simt_agents: Option<u32> = None, "max-simt-agents", Allowed::IntOr(1, 4, "auto");
     /// Who computes with products in registers in the iterations of an outermost loop. `cooperative`: all warpgroups of an agent, together on one tile. `ping-pong`: two
     /// warpgroups in turns, each on a tile of its own, so that one stores its tile while the tensor core works for the other; an error where iterations cannot be
@@ -594,6 +595,7 @@ impl Settings {
             slice_regs: self.slice_regs,
             strategy: self.pipeline_strategy,
             light: self.light_specialization,
+            feeder: false,
             instances: 1,
         }
     }

@@ -64,4 +64,7 @@ class Maker:
         return stack(heads)
 
 
-TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}
+TORCH = {
+    **{"f16": "float16", "bf16": "bfloat16", "f32": "float32", "tf32": "float32", "e4m3": "float8_e4m3fn"},
+    **{"i1": "bool", "i8": "int8", "i32": "int32"},
+}

@@ -16,7 +16,7 @@ def table(results):
         lines.append(f"| {name} | {is_} | {step.get('seconds', '')} |")
     for name, step in results["steps"].items():
         plain = {
-            key: value for key, value in step.items() if key not in ("wrong", "races", "loops", "seconds", "left out")
+            key: value for key, value in step.items() if key not in ("wrong", "races", "loops", "rows", "seconds", "left out")
         }
         if plain or step.get("wrong"):
             lines += ["", f"**{name}**", ""]
@@ -35,6 +35,15 @@ def table(results):
         for name, one in loops.items():
             measured = f"{one['measured']:.0f}" if "measured" in one else ""
             lines.append(f"| {name} | {one['predicted']} | {measured} |")
+    rows = results["steps"].get("roofs", {}).get("rows", {})
+    if rows:
+        lines += ["", "**examples**", "", "| | ms | GB/s | TFLOP/s | of the nearer roof |", "|---|---|---|---|---|"]
+        for name, row in sorted(rows.items(), key=lambda item: item[1].get("share", 0)):
+            if "absent" in row:
+                lines.append(f"| {name} | {row['absent']} | | | |")
+                continue
+            rates = f"{row['GB/s']:.0f} | {row['TFLOP/s']:.0f}"
+            lines.append(f"| {name} | {row['ms']:.4f} | {rates} | {row['share']:.2f} |")
     return "\n".join(lines) + "\n"
 
 

@@ -6,8 +6,9 @@
 
 In: the folder this file lies in, as `cargo xtask gpu-bundle` packs it. Out: DIR/results.json, DIR/table.md, DIR/plot.svg, DIR/emulator.json,
 DIR/log.txt. Steps in order of what they decide: the device, the JIT's own tests, the emulator against the GPU, kernels written by hand, every kernel's
-cases by the tests' own comparison, ratios against others, predicted against measured cycles. A step that fails is a line in the table, and the others go on. Exit
-status 1 if something is wrong, not if something is slow. Under ten minutes: what does not fit into --seconds is left out, and said.
+cases by the tests' own comparison, predicted against measured cycles, ratios against others, every example's share of what the GPU allows. A step that
+fails is a line in the table, and the others go on. Exit status 1 if something is wrong, not if something is slow. Under ten minutes: what does not
+fit into --seconds is left out, and said.
 """
 
 import argparse
@@ -76,6 +77,7 @@ def main():
     import checks
     import ratios
     import report
+    import roof
 
     steps = {
         "device": checks.device,
@@ -85,6 +87,7 @@ def main():
         "kernels": checks.kernels,
         "cycles": ratios.cycles,
         "ratios": ratios.ratios,
+        "roofs": roof.roofs,
     }
     for name, step in steps.items():
         if args.only and name not in args.only:

@@ -40,6 +40,8 @@ pub struct AgentOptions {
     pub light: bool,
     /// Registers per thread that the caller fixes for the whole kernel; then no agent asks for others. Default: none.
     pub max_regs: Option<u32>,
+    /// Whether those who make operands, in loops with products onto registers, are a simt agent of their own. Default: no.
+    pub feeder: bool,
     /// Warpgroups that take turns at the iterations of the outermost loop, where `turns` allows it. Default: 1.
     pub instances: u32,
 }
@@ -90,6 +92,7 @@ impl Default for AgentOptions {
             strategy: PipelineStrategy::Auto,
             light: false,
             max_regs: None,
+            feeder: false,
             instances: 1,
         }
     }
@@ -146,9 +149,13 @@ pub fn plan_agents(
     let has = |kind| ops.iter().any(|&op| roles[op] == Some(kind));
 
     let components = Components::of(func, classes, &simt, &EntitySet::new());
-    // Where nothing is said, those that compute with the products of a loop are dealt out first.
+    let feeders = if opts.feeder { components.feeders(func, classes, isa) } else { SmallVec::new() };
+    let feeds = !feeders.is_empty();
     let (mut roots, most, widest) = match opts.max_simt_agents {
+        // One that feeds, and one that multiplies and does all else.
+        _ if feeds => (SmallVec::new(), 2, 0),
         Some(most) => (SmallVec::new(), most, 0),
+        // Where nothing is said, those that compute with the products of a loop are dealt out first.
         None => {
             let (roots, widest) = components.in_loops(func, classes, isa);
             let most = (roots.len() as u32).clamp(1, AGENTS_OF_PRODUCTS);
@@ -174,6 +181,9 @@ pub fn plan_agents(
     let mut kinds = vec![AgentKind::Simt; simt_count];
     let component = |op: Op| {
         let root = components.root(op);
+        if feeds {
+            return usize::from(feeders.contains(&root));
+        }
         roots.iter().position(|&r| r == root).unwrap_or(0) % simt_count.max(1)
     };
     // The agent that issues multiplies allocates what accumulators need: loads join it, not the other way round.

@@ -11,7 +11,9 @@ use crate::ddg::ScheduleAnalysis;
 use crate::ddg::refine::Family;
 use crate::error::{Code, CodegenError, Errors, Loc};
 use crate::ir::Function;
+use crate::isa::AccAllocation;
 use crate::pass::Step;
+use crate::plan::AgentKind;
 use crate::prepare::{PrepareOptions, legalize, prepare};
 use crate::ptx::FunctionInfo;
 use crate::schedule::SchedulerChoice;
@@ -59,13 +61,21 @@ impl Context {
     ) -> Result<Option<FunctionInfo>, Errors> {
         let before = warnings.len();
         let first = self.through(func, job, state, warnings);
-        // Turns of warpgroups were not asked for.
+        // Turns of warpgroups were not asked for, nor an agent that feeds another.
         let dealt = state.plan.as_ref().is_some_and(|plan| plan.dealt().is_some());
+        let fed = job.isa.acc_home().allocation == AccAllocation::Registers
+            && state.plan.as_ref().is_some_and(|plan| plan.all(AgentKind::Simt).count() > 1);
         let short = |w: &CodegenError| w.code == Code::W0903;
         let bad = first.is_err() || warnings[before..].iter().any(short);
-        if bad && dealt && job.settings.consumers == Consumers::Auto {
+        let dealt = dealt && job.settings.consumers == Consumers::Auto;
+        let fed = fed && job.settings.max_simt_agents.is_none();
+        if bad && (dealt || fed) {
             let mut settings = job.settings.clone();
-            settings.consumers = Consumers::Cooperative;
+            if dealt {
+                settings.consumers = Consumers::Cooperative;
+            } else {
+                settings.max_simt_agents = Some(1);
+            }
             warnings.truncate(before);
             let job = Job { settings: &settings, ..job.clone() };
             return self.serially_if_need_be(func, &job, state, warnings);

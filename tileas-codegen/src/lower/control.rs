@@ -4,8 +4,8 @@ use super::columns::Stores;
 use super::{Lower, NO_PHASE, TileVal, Val, reg_ty};
 use crate::error::{Code, CodegenResult};
 use crate::ir::verifier::MOST_PENDING;
-use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value, keys};
-use crate::nvvm::{Operand, Reg, RegTy};
+use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value, ValueDef, keys};
+use crate::nvvm::{Bb, Operand, Reg, RegTy};
 use crate::storage::access::may_take_over;
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
@@ -17,6 +17,9 @@ pub(crate) struct Moves {
     /// By register: the first move that writes it, plus 1; 0 = none.
     first: SecondaryMap<Reg, u32>,
 }
+
+/// Ops of a body that is written out more than once, at most.
+const MOST_IN_COPY: usize = 64;
 
 /// What loops and branches carry.
 type Carried = SmallVec<[Val; 8]>;
@@ -355,6 +358,9 @@ impl Lower<'_> {
             let ends = self.next_index(iv, hi, step, wide, false);
             self.b.br_on(ends, exit);
         }
+        if let (Operand::Imm(step @ 1..=0xffff), false, copies @ 2..) = (step, wide, self.copies(op, block)) {
+            self.rounds(op, block, copies, &carried, (iv, hi, step), (body, exit))?;
+        }
         self.b.place(body);
         if let Some(i) = instance {
             self.take_turn(i);
@@ -427,6 +433,112 @@ impl Lower<'_> {
             self.vals[r] = v;
         }
         Ok(())
+    }
+
+    /// The iterations of a loop, `copies` at a time, as long as there are so many; the rest are left to `body`. What a load from global memory gives, and later
+    /// iterations take, would be moved from register to register at the end of each iteration, and waited for there. With a copy of the body for each
+    /// iteration that is under way, and one more, each has registers of its own, and the assembler moves nothing: gathers for a product take 0.78 to 0.83
+    /// of the time (H100). No copy leaves the loop: it would move what it leaves with.
+    fn rounds(
+        &mut self,
+        op: Op,
+        block: Block,
+        copies: usize,
+        carried: &Carried,
+        (iv, hi, step): (Reg, Operand, i64),
+        (body, exit): (Bb, Bb),
+    ) -> CodegenResult<()> {
+        let params = &self.f.block_params(block)[1..];
+        let values = self.f.last_op(block).map_or(&[][..], |y| self.f.operands(y));
+        let round = self.b.block();
+        // Unsigned: there is an iteration, so that the distance to the end is exact.
+        let others = step * (copies as i64 - 1);
+        let left = self.b.sub_s32(hi, iv);
+        let few = self.b.setp_le_u32(left, others);
+        self.b.br_on(few, body);
+        self.b.place(round);
+        let reading = std::mem::replace(&mut self.reading, self.agent.scratch.map(|s| (0, s.bytes)));
+        let before = self.pending_st.clone();
+        let unfenced = self.unfenced;
+        self.unfenced = self.unfenced_around(block);
+        // Each copy has an index of its own: what later iterations take may be it.
+        let mut index = iv;
+        for copy in 0..copies {
+            if copy > 0 {
+                let next = self.renamed(op, values)?;
+                index = self.b.add_s32(index, step);
+                self.vals[self.f.block_params(block)[0]] = Val::Scalar(index.into());
+                params.iter().zip(&next).for_each(|(&p, &v)| self.vals[p] = v);
+            }
+            self.block(block)?;
+            self.close_section();
+            self.wait_stores();
+        }
+        self.assign(op, carried, values)?;
+        self.vals[self.f.block_params(block)[0]] = Val::Scalar(iv.into());
+        params.iter().zip(carried).for_each(|(&p, &v)| self.vals[p] = v);
+        self.b.add_s32_to(iv, index, step);
+        let ends = self.b.setp_ge_s32(iv, hi);
+        self.b.br_on(ends, exit);
+        let left = self.b.sub_s32(hi, iv);
+        let enough = self.b.setp_gt_u32(left, others);
+        self.b.br_if(enough, false, round, body);
+        self.also_pending(before);
+        self.unfenced = self.unfenced.or(unfenced);
+        self.reading = super::convert::hull(self.reading, reading);
+        Ok(())
+    }
+
+    /// How many copies of a body [`Lower::rounds`] writes; 1: none is worth it.
+    fn copies(&self, op: Op, block: Block) -> usize {
+        let f = self.f;
+        let plain =
+            |o: Op| f.regions(o).is_empty() && !matches!(f.opcode(o), Opcode::AsyncDot | Opcode::WarpDot);
+        let Some(y) = f.last_op(block).filter(|_| !self.agent.elect && f.exit_of(op).is_none()) else {
+            return 1;
+        };
+        let values = f.operands(y);
+        let inside = |v: Value| match f.value_def(v) {
+            ValueDef::Result(by, _) => f.op_block(by) == Some(block),
+            ValueDef::Param(b, n) => b == block && n > 0,
+        };
+        let once = |n: usize, v: Value| inside(v) && !values[..n].contains(&v);
+        if f.has_attr(op, keys::DEALT)
+            || f.has_attr(op, keys::DOTS_COMPLETE)
+            || self.turns(op).is_some()
+            || f.block_ops(block).count() > MOST_IN_COPY
+            || f.block_ops(block).any(|o| !plain(o))
+            || !values.iter().enumerate().all(|(n, &v)| once(n, v))
+        {
+            return 1;
+        }
+        let loads = |v: Value| {
+            let by = f.defining_op(v).filter(|_| f.value_data(v).is_tile());
+            by.is_some_and(|by| f.opcode(by) == Opcode::TiledLoad || f.opcode(by).is_sparse())
+        };
+        let ahead = |mut v: Value| {
+            for steps in 1..=values.len() {
+                match f.value_def(v) {
+                    ValueDef::Param(_, n) => v = values[n as usize - 1],
+                    ValueDef::Result(..) if loads(v) => return steps,
+                    ValueDef::Result(..) => return 0,
+                }
+            }
+            0
+        };
+        1 + values.iter().map(|&v| ahead(v)).max().unwrap_or(0)
+    }
+
+    /// What the next copy of a body takes, in the registers that it is in.
+    fn renamed(&mut self, op: Op, values: &[Value]) -> CodegenResult<Carried> {
+        let mut next = Carried::new();
+        for &v in values {
+            next.push(match self.vals[v] {
+                tile @ Val::Tile(_) => Val::Tile(self.expand(op, &tile)?),
+                other => other,
+            });
+        }
+        Ok(next)
     }
 
     /// Counts on, and compares: whether that is an iteration's index, or whether it is not.

@@ -1,12 +1,13 @@
 //! Registers of tiles that are alive together in a placed function.
 //!
-//! In: the placed function and the warps that hold its tiles. Out: 32-bit registers per thread at the worst point, in program order, without
-//! scalars, addresses and what single ops need beside their operands ([`RESERVE`] stands for that). A tile that a loop carries counts
+//! In: the placed function, its agents and the warps that hold its tiles. Out: 32-bit registers per thread at the worst point, in program order, of
+//! the agent that holds most, without scalars, addresses and what single ops need beside their operands ([`RESERVE`] stands for that). A tile that a loop carries counts
 //! once. Cost: linear in ops and uses.
 
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::opcodes::Traits;
-use crate::ir::{Block, Function, Layout, Op, Opcode, Space, TypeData, Value};
+use crate::ir::{Block, Function, Layout, Op, Opcode, Space, TypeData, Value, ValueDef};
+use crate::plan::{Agent, AgentKind, AgentPlan};
 use crate::storage::classify::{Classes, ValueClass, home, is_product};
 use cranelift_entity::{EntityRef, SecondaryMap};
 
@@ -44,6 +45,8 @@ pub fn is_sliceable(placed: &Function) -> bool {
 
 struct Lives<'a> {
     func: &'a Function,
+    plan: &'a AgentPlan,
+    agent: Agent,
     warps: u32,
     beside: u32,
     /// Number of an op in its block.
@@ -52,12 +55,19 @@ struct Lives<'a> {
     last: SecondaryMap<Value, u32>,
 }
 
-/// Registers per thread of all tiles that are alive together, at most; `beside`: what products onto registers take besides, in
+/// Registers per thread of all tiles of an agent that are alive together, at most; `beside`: what products onto registers take besides, in
 /// the blocks in which they stand; and what is kept free where there are none.
-pub fn peak(func: &Function, warps: u32, beside: u32) -> u32 {
-    let sums = beside > 0 && func.ops().any(|op| is_product(func, op));
+pub fn peak(func: &Function, plan: &AgentPlan, warps: u32, beside: u32) -> u32 {
+    plan.all(AgentKind::Simt).map(|agent| peak_of(func, plan, agent, warps, beside)).max().unwrap_or(0)
+}
+
+fn peak_of(func: &Function, plan: &AgentPlan, agent: Agent, warps: u32, beside: u32) -> u32 {
+    let sums = beside > 0
+        && func.ops().any(|op| is_product(func, op) && plan.op_agent[op].expand().is_none_or(|a| a == agent));
     let mut lives = Lives {
         func,
+        plan,
+        agent,
         warps,
         beside: if sums { beside } else { 0 },
         position: SecondaryMap::new(),
@@ -96,7 +106,28 @@ impl Lives<'_> {
         }
     }
 
+    /// Whether another agent holds a value. What a loop carries is of who makes the next.
+    fn is_others(&self, v: Value) -> bool {
+        let func = self.func;
+        let made = |v: Value| func.defining_op(v).and_then(|op| self.plan.op_agent[op].expand());
+        let carried = |l: Op, n: usize| {
+            let y = func.op_block_at(l, 0).and_then(|b| func.last_op(b))?;
+            made(*func.operands(y).get(n)?)
+        };
+        let by = match func.value_def(v) {
+            ValueDef::Param(b, n) => {
+                func.block_parent(b).and_then(|l| carried(l, (n as usize).checked_sub(1)?))
+            }
+            ValueDef::Result(op, n) if func.opcode(op) == Opcode::For => carried(op, n as usize),
+            ValueDef::Result(..) => made(v),
+        };
+        by.is_some_and(|a| a != self.agent)
+    }
+
     fn registers(&self, v: Value) -> u32 {
+        if self.is_others(v) {
+            return 0;
+        }
         match self.func.value_data(v) {
             TypeData::Tile { dims, elem, space: Some(Space::Rmem), layout: Some(layout) } => {
                 // Constants and splats are one register.
@@ -147,7 +178,7 @@ impl Lives<'_> {
             }
         }
         let mut most = live;
-        let multiplies = ops.iter().any(|&op| is_product(func, op));
+        let multiplies = self.beside > 0 && ops.iter().any(|&op| is_product(func, op));
         live = live.saturating_sub(ends[0]);
         for (n, &op) in ops.iter().enumerate() {
             let at = n + 1;

@@ -1,21 +1,25 @@
-//! Makes for each chain of its own what chains of different products share and nothing but indices, scalars and constants says: masks,
-//! positions, factors. Chains that share no tile can be different agents'.
+//! Makes for each chain of its own what chains of different products, or a product and who makes its operands, share and what nothing but indices,
+//! scalars, constants and small loads says: masks, positions, factors, numbers of rows. Chains that share no tile can be different agents'.
 //!
 //! In: a kernel in value form with its loads where they will be. Out: the kernel in which no such tile is read by two components
-//! (`storage::components`), where that leaves at least two that compute with products in a loop; else it stays as it is.
+//! (`storage::components`), where that leaves at least two that compute with products in a loop, or one that makes operands; else it stays as it is.
 //!
 //! Lost without it: attention with 256 query rows has one agent for both halves' softmax, which on sm_100a holds 415 registers of 255,
-//! since both halves are masked by the same positions.
-//! Guarantee: values stay what they are. Cost: linear in ops and uses, only where a loop has two products.
+//! since both halves are masked by the same positions; and on sm_90a a product of gathered rows that scatters its result by the same numbers
+//! of rows has one agent for all of it.
+//! Guarantee: values stay what they are. Cost: linear in ops and uses, only where a loop has two products, or one whose operand is computed.
 
-use super::{Draft, copy_before, is_annotated};
+use super::{Draft, copy_before, is_annotated, view_of, written_views};
 use crate::ir::opcodes::Traits;
-use crate::ir::{Function, Op, Opcode, Value};
+use crate::ir::{Block, Function, Op, Opcode, Value};
 use crate::isa::{AccAllocation, TargetIsa};
-use crate::storage::classify::{Classes, ValueClass, classify, is_product, is_register_op};
+use crate::storage::classify::{Classes, SmemOperand, ValueClass, classify, is_product, is_register_op};
 use crate::storage::components::{Components, product_loops};
 use cranelift_entity::{EntitySet, SecondaryMap};
 use smallvec::SmallVec;
+
+/// Elements of a load that is worth another one.
+const SMALL: u64 = 1024;
 
 /// Copies at most: beyond, chains go on sharing.
 const MOST_COPIES: usize = 256;
@@ -23,20 +27,28 @@ const MOST_COPIES: usize = 256;
 /// Makes the copies.
 pub(super) fn part(draft: &mut Draft<'_>, isa: &dyn TargetIsa) {
     let func = draft.func();
-    let two = |body| func.block_ops(body).filter(|&op| is_product(func, op)).nth(1).is_some();
-    if isa.acc_home().allocation != AccAllocation::Columns || !product_loops(func).into_iter().any(two) {
+    let in_registers = isa.acc_home().allocation == AccAllocation::Registers;
+    let bodies = product_loops(func);
+    let products = |body| func.block_ops(body).filter(|&op| is_product(func, op)).count();
+    if !bodies.iter().any(|&body| in_registers || products(body) > 1) {
         return;
     }
     let Ok(classes) = classify(func, isa.acc_home()) else { return };
+    let computed = |o: &SmemOperand| is_product(func, o.op) && classes.class(o.value) == ValueClass::Reg;
+    if in_registers && !classes.operands.iter().any(computed) {
+        return;
+    }
     let stores = |op: Op| func.opcode(op) == Opcode::AsyncTiledTmaStore;
-    let is_simt = |op: &Op| is_register_op(func, *op) || stores(*op);
+    let is_simt = |op: &Op| classes.is_register_op(func, *op) || stores(*op);
     let simt: Vec<Op> = classes.ops.iter().copied().filter(is_simt).collect();
-    let (free, users) = known_everywhere(func, &classes, &simt);
+    let (free, users) = known_everywhere(func, &classes, &simt, in_registers.then_some(&bodies[..]));
     if free.is_empty() {
         return;
     }
     let components = Components::of(func, &classes, &simt, &free);
-    if components.in_loops(func, &classes, isa).0.len() < 2 {
+    if components.in_loops(func, &classes, isa).0.len() < 2
+        && components.feeders(func, &classes, isa).is_empty()
+    {
         return;
     }
     let makers: Vec<Op> = simt.into_iter().filter(|&op| makes(func, &free, op)).collect();
@@ -51,8 +63,24 @@ fn makes(func: &Function, free: &EntitySet<Value>, op: Op) -> bool {
 
 type Users = SecondaryMap<Value, SmallVec<[Op; 4]>>;
 
-/// Tiles that follow from indices, scalars and constants and are read by register ops alone, and the readers of all tiles.
-fn known_everywhere(func: &Function, classes: &Classes, simt: &[Op]) -> (EntitySet<Value>, Users) {
+/// Tiles that follow from indices, scalars and constants and are read by register ops alone, and the readers of all tiles. Outside of `bodies`, where
+/// there are some, also what is read from memory that the kernel does not write.
+fn known_everywhere(
+    func: &Function,
+    classes: &Classes,
+    simt: &[Op],
+    bodies: Option<&[Block]>,
+) -> (EntitySet<Value>, Users) {
+    let written = bodies.and_then(|_| written_views(func));
+    let is_read = |op: Op| {
+        let (Some(bodies), Some(written)) = (bodies, &written) else { return false };
+        let small = |v| func.value_data(v).num_elements().is_some_and(|n| n <= SMALL);
+        matches!(func.opcode(op), Opcode::TiledLoad | Opcode::Gather)
+            && func.is_weak(op)
+            && matches!(func.results(op), &[v] if small(v))
+            && view_of(func, op).is_some_and(|view| !written.contains(view))
+            && func.op_block(op).is_some_and(|b| !bodies.contains(&b))
+    };
     let mut free = EntitySet::new();
     let mut users: Users = SecondaryMap::new();
     for &op in &classes.ops {
@@ -67,9 +95,8 @@ fn known_everywhere(func: &Function, classes: &Classes, simt: &[Op]) -> (EntityS
         let known = |v: &Value| {
             !func.value_data(*v).is_tile() || classes.class(*v) == ValueClass::Leaf || free.contains(*v)
         };
-        let simple = opcode.has(Traits::PURE)
-            && (opcode.has(Traits::ELEMENTWISE) || opcode.has(Traits::SHAPE))
-            && !is_annotated(func, op);
+        let pure = opcode.has(Traits::PURE) && (opcode.has(Traits::ELEMENTWISE) || opcode.has(Traits::SHAPE));
+        let simple = (pure || is_read(op)) && !is_annotated(func, op);
         let Some(v) = func.result(op).filter(|_| simple && func.operands(op).iter().all(known)) else {
             continue;
         };

@@ -429,12 +429,14 @@ fn collect(func: &Function, op: Op, c: &mut Classes) {
             ) else {
                 return;
             };
-            // What was computed beside the product needs no memory where it may come from registers.
+            // What was computed beside the product needs no memory where it may come from registers. What is gathered would go through memory all the
+            // same, for its layout, and who gathers it need not be who multiplies.
             let computed = c.operand_in_registers
                 && c.class[a] == ValueClass::Reg
                 && func.value_data(a).elem().is_some_and(|e| e.bits() == 16)
                 && !func.has_attr(op, keys::TRANSPOSE_A)
-                && home(func, a) == func.op_block(op);
+                && home(func, a) == func.op_block(op)
+                && !is_gathered(func, a);
             if computed {
                 c.from_registers.insert(op);
             } else {
@@ -472,6 +474,28 @@ fn collect(func: &Function, op: Op, c: &mut Classes) {
         }
         _ => {}
     }
+}
+
+/// Whether a value is made, in the block where it stands, of what is gathered there, and not of a product.
+fn is_gathered(func: &Function, v: Value) -> bool {
+    let body = home(func, v);
+    let mut seen: SmallVec<[Value; 16]> = SmallVec::from_slice(&[v]);
+    let mut reads = false;
+    let mut next = 0;
+    while let Some(&v) = seen.get(next) {
+        next += 1;
+        let Some(by) = func.defining_op(v).filter(|_| home(func, v) == body) else { continue };
+        if is_product(func, by) {
+            return false;
+        }
+        reads |= func.opcode(by).is_sparse();
+        for &from in func.operands(by).iter().filter(|&&from| func.value_data(from).is_tile()) {
+            if !seen.contains(&from) {
+                seen.push(from);
+            }
+        }
+    }
+    reads
 }
 
 /// Whether a tied value must be written into the accumulator: everything but what shares the place already, and but a zero

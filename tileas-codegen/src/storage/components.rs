@@ -2,7 +2,8 @@
 //!
 //! In: a function in value form, its classes. Out: [`Components`]. Two ops are of one component if they share a register tile, a tile that
 //! was loaded for registers, an accumulator, the versions of a ring that a loop carries (who reads the last one behind the loop has taken
-//! all others), a view that one of them writes, or the order of what they print; two stores that each run once need not be (where they overlap, a token keeps their order).
+//! all others), a view that one of them writes, or the order of what they print. What a product takes from shared memory it does not share with who
+//! computes it; two stores that each run once need not be (where they overlap, a token keeps their order).
 //! Cost: linear but for union-find, and for pairs of accesses.
 
 use crate::ir::{Block, Function, Op, Opcode, Value};
@@ -31,7 +32,14 @@ impl Components {
             if func.opcode(op) == Opcode::Print {
                 sets.union(node, *printed.get_or_insert(node));
             }
-            for &v in func.operands(op).iter().chain(func.results(op)).filter(|&&v| !free.contains(v)) {
+            // What a product takes from shared memory may be somebody else's.
+            let is_operand = |v: Value| {
+                classify::is_product(func, op)
+                    && classes.class(v) == ValueClass::Reg
+                    && classes.operands.iter().any(|o| o.op == op && o.value == v)
+            };
+            let tiles = func.operands(op).iter().chain(func.results(op));
+            for &v in tiles.filter(|&&v| !free.contains(v) && !is_operand(v)) {
                 if matches!(classes.class(v), ValueClass::Reg | ValueClass::Acc | ValueClass::Smem) {
                     let ring = classes.rings.iter().copied().find(|&r| classes.same_set(r, v));
                     sets.union(node, ring.unwrap_or(v).index());
@@ -54,6 +62,29 @@ impl Components {
     /// What an op and all others of its component have in common.
     pub fn root(&self, op: Op) -> usize {
         self.sets.root(self.base + op.index())
+    }
+
+    /// The components that make operands of products, in a loop that multiplies, where products are in the registers of who multiplies: while it
+    /// waits for one, others can make the next.
+    pub fn feeders(&self, func: &Function, classes: &Classes, isa: &dyn TargetIsa) -> SmallVec<[usize; 4]> {
+        let mut roots = SmallVec::new();
+        if isa.acc_home().allocation != AccAllocation::Registers {
+            return roots;
+        }
+        let bodies = product_loops(func);
+        let multiplies = |root: usize| {
+            func.ops().filter(|&op| classify::is_product(func, op)).any(|op| self.root(op) == root)
+        };
+        for operand in classes.operands.iter().filter(|o| classes.class(o.value) == ValueClass::Reg) {
+            let Some(by) = func.defining_op(operand.value) else { continue };
+            let inside = func.op_block(by).is_some_and(|b| bodies.contains(&b));
+            let root = self.root(by);
+            if inside && classify::is_product(func, operand.op) && !roots.contains(&root) && !multiplies(root)
+            {
+                roots.push(root);
+            }
+        }
+        roots
     }
 
     /// The components that compute with products in a loop that multiplies, where products are in tensor memory: each could be an agent's,
