@@ -203,7 +203,11 @@ fn no_loop_goes_over_registers() {
         let all = loops(func);
         // A loop of the kernel may wait, too: in blocks of their own.
         let polls = all.iter().filter(|l| l.0 == l.1 && waits(l)).count();
-        let own = all.len() - polls;
+        // Where loads are under way from iteration to iteration, some iterations stand one behind the other, as long as so many are left.
+        let left = |i: Inst| func.op(i).form().mnemonic == "setp.gt.u32";
+        let rounds = all.iter().filter(|l| func.insts(func.layout()[l.1]).any(left)).count();
+        let own = all.len() - polls - rounds;
+        assert!(rounds <= in_source, "{name}: {rounds} of {in_source} loops");
         assert!(prints || own <= in_source, "{name}: {own} loops, the kernel has {in_source}");
         let local = |i: Inst| access(func, i).is_some_and(|a| a.0 == AddressSpace::Local);
         let locals = func.layout().iter().flat_map(|&bb| func.insts(bb)).filter(|&i| local(i)).count();

@@ -151,7 +151,7 @@ fn legal(func: &Function, op: Op, isa: &dyn TargetIsa, written: &EntitySet<Value
         && *view_elem == elem
         && view_dims.len() == dims.len()
         && dims.len() <= limits.tma_rank_max as usize
-        && elem != Scalar::I1
+        && !matches!(elem, Scalar::I1 | Scalar::UE8M0)
         && outer.iter().all(|&n| n <= limits.tma_box_max)
         && row_bytes >= limits.tma_align
         && row_bytes.is_multiple_of(span.max(16))
