@@ -3,7 +3,7 @@
 //! In: modules and names. Out: [`Kernel`]s. A request is looked up in memory, then in the [`Cache`], then made: compile, assemble, keep,
 //! load. Guarantee: a kernel is made once per key however many threads ask at the same time, outside of any lock; those who ask
 //! for it meanwhile get the same one, or the same error. What a kernel depends on is in its key: its text, target, options, the
-//! builds of compiler and tables, the assembler.
+//! builds of compiler and tables, the assembler. Where a launch cannot have what TMA asks of its arguments, the kernel is made once more without.
 
 use crate::artifact::Artifact;
 use crate::assembler::{Assembler, Ladder, Options, wants_whole_program};
@@ -11,9 +11,11 @@ use crate::cache::{Cache, Key, KeyBuilder, Memory, Stats};
 use crate::device::Device;
 use crate::error::{Code, Error};
 use crate::kernel::Kernel;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tileas_codegen::ir::Module;
+use tileas_codegen::isa::TargetIsa;
 use tileas_codegen::{Context, Settings, Stage, key_text};
 use tileas_draw::explain::explain_module;
 use tileas_draw::{Options as DrawOptions, Picture};
@@ -24,15 +26,46 @@ use tileas_launch::LaunchMetadata;
 pub struct Jit(Arc<Inner>);
 
 struct Inner {
+    maker: Arc<Maker>,
+    kernels: Memory<Kernel>,
+}
+
+/// Makes kernels, and keeps none: a kernel that may have to be made in another way holds on to it.
+struct Maker {
     device: Device,
     settings: Settings,
     ladder: Ladder,
     cache: Cache,
-    kernels: Memory<Kernel>,
     /// Kernels that were compiled.
     compiled: AtomicU64,
     /// Contexts that nobody uses at the moment.
     contexts: Mutex<Vec<Context>>,
+}
+
+/// A kernel without loads and stores through TMA, made when the first launch asks for it.
+pub(crate) struct Direct {
+    maker: Arc<Maker>,
+    module: Module,
+    settings: Settings,
+    made: OnceLock<Option<Kernel>>,
+}
+
+impl fmt::Debug for Direct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Direct").finish_non_exhaustive()
+    }
+}
+
+impl Direct {
+    /// The kernel, if it can be had.
+    pub fn kernel(&self, name: &str, why: &str) -> Option<&Kernel> {
+        let make = || {
+            log::warn!("{name}: from now on also without TMA, since {why}");
+            let made = self.maker.kernel(&self.module, &self.settings);
+            made.inspect_err(|e| log::warn!("{name}: not without TMA: {e}")).ok()
+        };
+        self.made.get_or_init(make).as_ref()
+    }
 }
 
 /// How a schedule is drawn.
@@ -118,7 +151,8 @@ impl JitBuilder {
         let kernels = Memory::new(self.max_kernels);
         let (device, cache) = (self.device, self.cache);
         let (compiled, contexts) = (AtomicU64::new(0), Mutex::default());
-        Ok(Jit(Arc::new(Inner { device, settings, ladder, cache, kernels, compiled, contexts })))
+        let maker = Arc::new(Maker { device, settings, ladder, cache, compiled, contexts });
+        Ok(Jit(Arc::new(Inner { maker, kernels })))
     }
 }
 
@@ -144,7 +178,7 @@ impl Jit {
 
     /// The device.
     pub fn device(&self) -> &Device {
-        &self.0.device
+        &self.0.maker.device
     }
 
     /// Reads the text of a module.
@@ -152,7 +186,7 @@ impl Jit {
     /// # Errors
     /// The compiler's, with their places.
     pub fn parse(&self, text: &str) -> Result<Module, Error> {
-        Ok(self.with_context(|context| context.parse(text, &self.0.settings))?)
+        Ok(self.0.maker.with_context(|context| context.parse(text, &self.0.maker.settings))?)
     }
 
     /// A kernel of a module.
@@ -160,7 +194,7 @@ impl Jit {
     /// # Errors
     /// The compiler's; `E1202`–`E1204`: the assemblers'; `E1205`, `E1208`: it cannot be loaded; `E1212`: the module has no such kernel.
     pub fn kernel(&self, module: &Module, name: &str) -> Result<Kernel, Error> {
-        self.kernel_with(module, name, &self.0.settings)
+        self.kernel_with(module, name, &self.0.maker.settings)
     }
 
     /// A kernel of a module, with options of its own.
@@ -168,17 +202,19 @@ impl Jit {
     /// # Errors
     /// As [`Jit::kernel`].
     pub fn kernel_with(&self, module: &Module, name: &str, settings: &Settings) -> Result<Kernel, Error> {
-        let settings = &settings.with("target", self.0.device.target())?;
-        let module = &self.only(module, name)?;
-        let isa = tileas_isa::isa_for(module, settings)?;
-        let key = self.key().part("kernel", key_text(module, &*isa, settings).as_bytes()).finish();
-        self.loaded(&key, || {
-            self.0.compiled.fetch_add(1, Ordering::Relaxed);
-            let compiled = self.with_context(|context| context.compile(module, &*isa, settings))?;
-            let warnings = compiled.warnings.iter().map(ToString::to_string).collect();
-            let kernel = compiled.kernels.into_iter().next();
-            let kernel = kernel.ok_or_else(|| Error::new(Code::E1212, "nothing came out of the compiler"))?;
-            self.assembled(kernel.ptx, kernel.metadata, warnings)
+        let settings = settings.with("target", self.0.maker.device.target())?;
+        let module = self.only(module, name)?;
+        let maker = &self.0.maker;
+        let isa = tileas_isa::isa_for(&module, &settings)?;
+        self.0.kernels.get_or_make(&maker.key_of(&module, &*isa, &settings), || {
+            let kernel = maker.kernel(&module, &settings)?;
+            // What TMA asks of arguments other accesses do not.
+            let direct = settings.with("tma-rewrite", "false")?;
+            if direct == settings || kernel.metadata().tensor_maps.is_empty() {
+                return Ok(kernel);
+            }
+            let settings = direct;
+            Ok(kernel.or(Direct { maker: maker.clone(), module, settings, made: OnceLock::new() }))
         })
     }
 
@@ -188,60 +224,11 @@ impl Jit {
     /// # Errors
     /// `E1202`–`E1204`: the assemblers'; `E1205`, `E1208`: it cannot be loaded.
     pub fn kernel_of_ptx(&self, ptx: &str, metadata: &LaunchMetadata) -> Result<Kernel, Error> {
+        let maker = &self.0.maker;
         let key =
-            self.key().part("ptx", ptx.as_bytes()).part("metadata", metadata.to_json().as_bytes()).finish();
-        self.loaded(&key, || self.assembled(ptx.to_owned(), metadata.clone(), Vec::new()))
-    }
-
-    /// What every key has in it.
-    fn key(&self) -> KeyBuilder {
-        let form =
-            if self.0.device.0.wants_machine_code() { "machine code of whole programs" } else { "ptx" };
-        let target = self.0.device.target();
-        let key = KeyBuilder::new().part("form", form.as_bytes()).part("target", target.as_bytes());
-        key.part("assemblers", self.0.ladder.fingerprint().as_bytes())
-    }
-
-    /// The kernel of a key: as it was loaded before, or of what the caches have, or as it is made now.
-    fn loaded(&self, key: &Key, make: impl FnOnce() -> Result<Artifact, Error>) -> Result<Kernel, Error> {
-        self.0.kernels.get_or_make(key, || {
-            let artifact = match self.kept(key) {
-                Some(artifact) => artifact,
-                None => {
-                    let artifact = make()?;
-                    self.0.cache.put(key, &artifact.to_bytes());
-                    artifact
-                }
-            };
-            let program = self.0.device.0.load(&artifact)?;
-            Ok(Kernel::new(self.0.device.clone(), artifact, program))
-        })
-    }
-
-    /// PTX with its machine code, if the device wants any.
-    fn assembled(
-        &self,
-        ptx: String,
-        metadata: LaunchMetadata,
-        warnings: Vec<String>,
-    ) -> Result<Artifact, Error> {
-        let (mut machine_code, mut assembler) = (None, String::new());
-        if self.0.device.0.wants_machine_code() {
-            let (ladder, device) = (&self.0.ladder, &self.0.device);
-            // What linkers do badly the device itself does better.
-            let assembled = match wants_whole_program(&ptx) && device.0.takes_ptx() {
-                true => match ladder.ask(&ptx, device.target(), false) {
-                    Err(error) if error.code == Code::E1201 => None,
-                    answer => Some(answer?),
-                },
-                false => Some(ladder.assemble_by(&ptx, device.target())?),
-            };
-            (machine_code, assembler) = match assembled {
-                Some(assembled) => (Some(assembled.cubin), assembled.rung),
-                None => (None, "driver, when it is loaded".into()),
-            };
-        }
-        Ok(Artifact { metadata, ptx, machine_code, assembler, warnings })
+            maker.key().part("ptx", ptx.as_bytes()).part("metadata", metadata.to_json().as_bytes()).finish();
+        let make = || maker.assembled(ptx.to_owned(), metadata.clone(), Vec::new());
+        self.0.kernels.get_or_make(&key, || maker.loaded(&key, make))
     }
 
     /// Forgets all kernels in memory. Each is unloaded when nobody has it and no launch of it is under way.
@@ -251,12 +238,12 @@ impl Jit {
 
     /// Kernels that were compiled, as nothing had them.
     pub fn compiled(&self) -> u64 {
-        self.0.compiled.load(Ordering::Relaxed)
+        self.0.maker.compiled.load(Ordering::Relaxed)
     }
 
     /// What the caches have done.
     pub fn stats(&self) -> Stats {
-        self.0.cache.stats()
+        self.0.maker.cache.stats()
     }
 
     /// How the loops of a kernel are scheduled, and why not faster, as text.
@@ -265,9 +252,9 @@ impl Jit {
     /// The compiler's; `E1212`: the module has no such kernel.
     pub fn explain(&self, module: &Module, name: &str) -> Result<String, Error> {
         let module = &self.only(module, name)?;
-        let isa = tileas_isa::isa_for(module, &self.0.settings)?;
-        let explain = |c: &mut Context| explain_module(c, module, &*isa, &self.0.settings);
-        let (explanation, _) = self.with_context(explain)?;
+        let isa = tileas_isa::isa_for(module, &self.0.maker.settings)?;
+        let explain = |c: &mut Context| explain_module(c, module, &*isa, &self.0.maker.settings);
+        let (explanation, _) = self.0.maker.with_context(explain)?;
         Ok(explanation.to_text(&tileas_draw::Options::default()))
     }
 
@@ -283,8 +270,11 @@ impl Jit {
         options: &DrawOptions,
     ) -> Result<String, Error> {
         let module = &self.only(module, name)?;
-        let isa = tileas_isa::isa_for(module, &self.0.settings)?;
-        let run = self.with_context(|c| c.run_to(Stage::Schedule, module, &*isa, &self.0.settings))?;
+        let isa = tileas_isa::isa_for(module, &self.0.maker.settings)?;
+        let run = self
+            .0
+            .maker
+            .with_context(|c| c.run_to(Stage::Schedule, module, &*isa, &self.0.maker.settings))?;
         let pictures: Vec<Picture> = run.kernels.iter().flat_map(Picture::of_kernel).collect();
         Ok(match format {
             Format::Svg => tileas_draw::svg(&pictures, options),
@@ -313,10 +303,78 @@ impl Jit {
             }
         }
     }
+}
+
+impl Maker {
+    /// A kernel of a module that has no other, as the caches have it, or as it is made now.
+    fn kernel(&self, module: &Module, settings: &Settings) -> Result<Kernel, Error> {
+        let isa = tileas_isa::isa_for(module, settings)?;
+        self.loaded(&self.key_of(module, &*isa, settings), || {
+            self.compiled.fetch_add(1, Ordering::Relaxed);
+            let compiled = self.with_context(|context| context.compile(module, &*isa, settings))?;
+            let warnings = compiled.warnings.iter().map(ToString::to_string).collect();
+            let kernel = compiled.kernels.into_iter().next();
+            let kernel = kernel.ok_or_else(|| Error::new(Code::E1212, "nothing came out of the compiler"))?;
+            self.assembled(kernel.ptx, kernel.metadata, warnings)
+        })
+    }
+
+    /// The key of a compiled kernel.
+    fn key_of(&self, module: &Module, isa: &dyn TargetIsa, settings: &Settings) -> Key {
+        self.key().part("kernel", key_text(module, isa, settings).as_bytes()).finish()
+    }
+
+    /// What every key has in it.
+    fn key(&self) -> KeyBuilder {
+        let form = if self.device.0.wants_machine_code() { "machine code of whole programs" } else { "ptx" };
+        let key =
+            KeyBuilder::new().part("form", form.as_bytes()).part("target", self.device.target().as_bytes());
+        key.part("assemblers", self.ladder.fingerprint().as_bytes())
+    }
+
+    /// The kernel of a key, loaded: of what the caches have, or as it is made now.
+    fn loaded(&self, key: &Key, make: impl FnOnce() -> Result<Artifact, Error>) -> Result<Kernel, Error> {
+        let artifact = match self.kept(key) {
+            Some(artifact) => artifact,
+            None => {
+                let artifact = make()?;
+                self.cache.put(key, &artifact.to_bytes());
+                artifact
+            }
+        };
+        let program = self.device.0.load(&artifact)?;
+        Ok(Kernel::new(self.device.clone(), artifact, program))
+    }
+
+    /// PTX with its machine code, if the device wants any.
+    fn assembled(
+        &self,
+        ptx: String,
+        metadata: LaunchMetadata,
+        warnings: Vec<String>,
+    ) -> Result<Artifact, Error> {
+        let (mut machine_code, mut assembler) = (None, String::new());
+        if self.device.0.wants_machine_code() {
+            let (ladder, device) = (&self.ladder, &self.device);
+            // What linkers do badly the device itself does better.
+            let assembled = match wants_whole_program(&ptx) && device.0.takes_ptx() {
+                true => match ladder.ask(&ptx, device.target(), false) {
+                    Err(error) if error.code == Code::E1201 => None,
+                    answer => Some(answer?),
+                },
+                false => Some(ladder.assemble_by(&ptx, device.target())?),
+            };
+            (machine_code, assembler) = match assembled {
+                Some(assembled) => (Some(assembled.cubin), assembled.rung),
+                None => (None, "driver, when it is loaded".into()),
+            };
+        }
+        Ok(Artifact { metadata, ptx, machine_code, assembler, warnings })
+    }
 
     /// What the caches have. Something else under this key is as good as nothing.
     fn kept(&self, key: &Key) -> Option<Artifact> {
-        let artifact = Artifact::from_bytes(&self.0.cache.get(key)?);
+        let artifact = Artifact::from_bytes(&self.cache.get(key)?);
         if artifact.is_none() {
             log::warn!("cache: {key} is no kernel");
         }
@@ -325,7 +383,7 @@ impl Jit {
 
     /// Runs with a context that is this thread's meanwhile.
     fn with_context<T>(&self, f: impl FnOnce(&mut Context) -> T) -> T {
-        let pool = || self.0.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = || self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut context = pool().pop().unwrap_or_default();
         let result = f(&mut context);
         pool().push(context);

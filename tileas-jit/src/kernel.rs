@@ -5,6 +5,7 @@ use crate::backend::{Block, Program};
 use crate::cubin::Cubin;
 use crate::device::{Device, Stream};
 use crate::error::{Code, Error};
+use crate::jit::Direct;
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -70,11 +71,21 @@ struct Loaded {
     device: Device,
     artifact: Artifact,
     program: Arc<dyn Program>,
+    /// For arguments that cannot go through TMA.
+    direct: Option<Direct>,
 }
 
 impl Kernel {
     pub(crate) fn new(device: Device, artifact: Artifact, program: Arc<dyn Program>) -> Kernel {
-        Kernel(Arc::new(Loaded { device, artifact, program }))
+        Kernel(Arc::new(Loaded { device, artifact, program, direct: None }))
+    }
+
+    /// A kernel that nobody has a handle to yet, with what is launched in its place where arguments cannot go through TMA.
+    pub(crate) fn or(self, direct: Direct) -> Kernel {
+        match Arc::try_unwrap(self.0) {
+            Ok(loaded) => Kernel(Arc::new(Loaded { direct: Some(direct), ..loaded })),
+            Err(shared) => Kernel(shared),
+        }
     }
 
     /// Its name.
@@ -107,7 +118,8 @@ impl Kernel {
         &self.0.artifact.warnings
     }
 
-    /// Launches with the grid that the metadata suggest.
+    /// Launches with the grid that the metadata suggest. Where the kernel came from a [`Jit`](crate::Jit) and its arguments cannot go through TMA, because
+    /// they are not aligned to 16 bytes or empty, it is compiled once more without (`tma-rewrite = false`) and launched so.
     ///
     /// # Errors
     /// `E1102`–`E1107`: arguments that do not fit. `E1210`: something is of another device. `E1205`, `E1211`: the launch fails.
@@ -134,7 +146,7 @@ impl Kernel {
         args: &[KernelArg<'_>],
         also: &[&Tensor],
     ) -> Result<(), Error> {
-        let Loaded { device, artifact, program } = &*self.0;
+        let Loaded { device, artifact, program, direct } = &*self.0;
         let foreign = |what: &str| {
             let text = format!("{what} is of another device than {}", self.name());
             Error::new(Code::E1210, text)
@@ -163,7 +175,17 @@ impl Kernel {
             blocks.push(tensor.block.clone());
         }
         let sms = tileas_launch::Device { sms: device.sms() };
-        let launch = artifact.metadata.launch(&list, &sms, grid)?;
+        let launch = match artifact.metadata.launch(&list, &sms, grid) {
+            Err(e) if matches!(e.code.as_str(), "E1104" | "E1107") => {
+                let other = direct.as_ref().and_then(|direct| direct.kernel(self.name(), &e.message));
+                // If that does not take them either, the kernel as it was meant says why.
+                return match other.filter(|k| k.metadata().launch(&list, &sms, grid).is_ok()) {
+                    Some(kernel) => kernel.launch_with(stream, grid, args, also),
+                    None => Err(e.into()),
+                };
+            }
+            launch => launch?,
+        };
         stream.queue.launch(program, &launch, &blocks)
     }
 }

@@ -139,7 +139,10 @@ fn misuse_is_an_error() {
             "kt: 8589934592 does not fit into i32",
             go(args![&a, &b, &bias, &mut c, 1_i64 << 33]),
         );
-        expect("E1104", "is 9 elements and must be a multiple of 8", go(args![&odd, &b, &bias, &mut c, 1]));
+        // Of a kernel from elsewhere nothing else can be made.
+        let alone = jit.kernel_of_ptx(kernel.ptx(), kernel.metadata()).unwrap();
+        let refused = alone.launch(&stream, args![&odd, &b, &bias, &mut c, 1]);
+        expect("E1104", "is 9 elements and must be a multiple of 8", refused);
         expect("E1210", "argument 0 is of another device", go(args![&foreign, &b, &bias, &mut c, 1]));
         let elsewhere = other.stream().unwrap();
         expect("E1210", "the stream", kernel.launch(&elsewhere, args![&a, &b, &bias, &mut c, 1]));
@@ -160,6 +163,50 @@ fn misuse_is_an_error() {
         kernel.launch(&stream, args![&a, &b, &bias, &mut c, 1]).unwrap();
         stream.synchronize().unwrap();
         assert!(c.read::<f16>().unwrap() == Gemm::new(16, 16, 8).want());
+    }
+}
+
+/// The same without descriptors of its own.
+const PLAIN: &str = "kernel @gemm_bias_relu(%a: view<gmem, ?x?xf16>, %b: view<gmem, ?x?xf16>, %bias: view<gmem, ?xf16>, %c: view<gmem, ?x?xf16>, %kt: i32) {
+  %i = program_id <{axis = 0}> : i32
+  %j = program_id <{axis = 1}> : i32
+  %z = constant 0.0 : tile<128x64xf32>
+  %acc = for %k = 0 to %kt step 1 iter (%s = %z : tile<128x64xf32>) {
+    %ta = tiled_load %a[%i, %k] : tile<128x64xf16>
+    %tb = tiled_load %b[%j, %k] : tile<64x64xf16>
+    %r = dot %ta, %tb, %s <{transpose_b}> : tile<128x64xf32>
+    yield %r
+  }
+  %t = tiled_load %bias[%j] : tile<64xf16>
+  %w = ftof %t : tile<64xf32>
+  %row = reshape %w : tile<1x64xf32>
+  %sum = addf %acc, %row
+  %most = maxf %sum, 0.0
+  %o = ftof %most : tile<128x64xf16>
+  tiled_store %o, %c[%i, %j]
+  return
+}
+";
+
+/// Rows of odd lengths, and of none, cannot go through TMA.
+#[test]
+fn arguments_that_tma_does_not_take_go_without() {
+    for device in devices() {
+        let (jit, stream) = (Jit::new(&device).unwrap(), device.stream().unwrap());
+        let kernel = jit.kernel(&jit.parse(PLAIN).unwrap(), "gemm_bias_relu").unwrap();
+        for (m, n, k) in [(130, 71, 65), (16, 9, 9), (3, 1, 1), (16, 16, 0), (16, 16, 8)] {
+            let gemm = Gemm::new(m, n, k);
+            let [a, b, bias, mut c] = gemm.tensors(&device);
+            kernel.launch(&stream, args![&a, &b, &bias, &mut c, k.div_ceil(64) as i32]).unwrap();
+            stream.synchronize().unwrap();
+            assert!(c.read::<f16>().unwrap() == gemm.want(), "{}: {m} x {n} x {k}", device.name());
+        }
+        assert_eq!(jit.compiled(), 2);
+        // What no kernel takes is refused for the reason that the first one has.
+        let [a, b, bias, mut c] = Gemm::new(16, 16, 8).tensors(&device);
+        let flat = a.window(0, &[16, 4], &[8, 2]).unwrap();
+        let error = kernel.launch(&stream, args![&flat, &b, &bias, &mut c, 1]).unwrap_err();
+        assert!(error.message.contains("along dimension 1 must be 1, 2 is given"), "{error}");
     }
 }
 
