@@ -11,9 +11,8 @@ use crate::cache::{Cache, Key, KeyBuilder, Memory, Stats};
 use crate::device::Device;
 use crate::error::{Code, Error};
 use crate::kernel::Kernel;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tileas_codegen::ir::Module;
 use tileas_codegen::isa::TargetIsa;
 use tileas_codegen::{Context, Settings, Stage, key_text};
@@ -40,32 +39,6 @@ struct Maker {
     compiled: AtomicU64,
     /// Contexts that nobody uses at the moment.
     contexts: Mutex<Vec<Context>>,
-}
-
-/// A kernel without loads and stores through TMA, made when the first launch asks for it.
-pub(crate) struct Direct {
-    maker: Arc<Maker>,
-    module: Module,
-    settings: Settings,
-    made: OnceLock<Option<Kernel>>,
-}
-
-impl fmt::Debug for Direct {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Direct").finish_non_exhaustive()
-    }
-}
-
-impl Direct {
-    /// The kernel, if it can be had.
-    pub fn kernel(&self, name: &str, why: &str) -> Option<&Kernel> {
-        let make = || {
-            log::warn!("{name}: from now on also without TMA, since {why}");
-            let made = self.maker.kernel(&self.module, &self.settings);
-            made.inspect_err(|e| log::warn!("{name}: not without TMA: {e}")).ok()
-        };
-        self.made.get_or_init(make).as_ref()
-    }
 }
 
 /// How a schedule is drawn.
@@ -213,8 +186,8 @@ impl Jit {
             if direct == settings || kernel.metadata().tensor_maps.is_empty() {
                 return Ok(kernel);
             }
-            let settings = direct;
-            Ok(kernel.or(Direct { maker: maker.clone(), module, settings, made: OnceLock::new() }))
+            let maker = maker.clone();
+            Ok(kernel.or(move || maker.kernel(&module, &direct)))
         })
     }
 

@@ -5,10 +5,10 @@ use crate::backend::{Block, Program};
 use crate::cubin::Cubin;
 use crate::device::{Device, Stream};
 use crate::error::{Code, Error};
-use crate::jit::Direct;
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 use tileas_launch::{Arg, LaunchMetadata};
 
 /// An argument of a launch; [`args!`](crate::args) makes them.
@@ -75,13 +75,37 @@ struct Loaded {
     direct: Option<Direct>,
 }
 
+/// A kernel without loads and stores through TMA, made when the first launch asks for it.
+struct Direct {
+    make: Box<dyn Fn() -> Result<Kernel, Error> + Send + Sync>,
+    made: OnceLock<Option<Kernel>>,
+}
+
+impl Direct {
+    /// The kernel, if it can be had.
+    fn kernel(&self, name: &str, why: &str) -> Option<&Kernel> {
+        let make = || {
+            log::warn!("{name}: from now on also without TMA, since {why}");
+            (self.make)().inspect_err(|e| log::warn!("{name}: not without TMA: {e}")).ok()
+        };
+        self.made.get_or_init(make).as_ref()
+    }
+}
+
+impl fmt::Debug for Direct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Direct").finish_non_exhaustive()
+    }
+}
+
 impl Kernel {
     pub(crate) fn new(device: Device, artifact: Artifact, program: Arc<dyn Program>) -> Kernel {
         Kernel(Arc::new(Loaded { device, artifact, program, direct: None }))
     }
 
-    /// A kernel that nobody has a handle to yet, with what is launched in its place where arguments cannot go through TMA.
-    pub(crate) fn or(self, direct: Direct) -> Kernel {
+    /// A kernel that nobody has a handle to yet, with what makes the one that is launched in its place where arguments cannot go through TMA.
+    pub(crate) fn or(self, make: impl Fn() -> Result<Kernel, Error> + Send + Sync + 'static) -> Kernel {
+        let direct = Direct { make: Box::new(make), made: OnceLock::new() };
         match Arc::try_unwrap(self.0) {
             Ok(loaded) => Kernel(Arc::new(Loaded { direct: Some(direct), ..loaded })),
             Err(shared) => Kernel(shared),
