@@ -32,10 +32,11 @@ impl Components {
             if func.opcode(op) == Opcode::Print {
                 sets.union(node, *printed.get_or_insert(node));
             }
-            // What a product takes from shared memory may be somebody else's.
+            // What a product takes from shared memory may be somebody else's, unless it takes it from registers as well.
             let is_operand = |v: Value| {
                 classify::is_product(func, op)
                     && classes.class(v) == ValueClass::Reg
+                    && classes.first_operand(func, op) != Some(v)
                     && classes.operands.iter().any(|o| o.op == op && o.value == v)
             };
             let tiles = func.operands(op).iter().chain(func.results(op));
