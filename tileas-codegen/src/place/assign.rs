@@ -224,6 +224,8 @@ struct Node {
     single: bool,
     /// Whether its tile is read from, or written to, an accumulator by rows.
     rows: bool,
+    /// The load that brings its tile of bytes to shared memory. Wider elements make less of a difference there.
+    shared: Option<Op>,
     /// It is an accumulator in registers: nothing else will do.
     fixed: Option<LinearMap>,
     /// Its tile is reduced along these axes.
@@ -345,6 +347,7 @@ impl<'a> Assignment<'a> {
             single: false,
             bits: data.elem().map_or(32, Scalar::bits),
             rows: false,
+            shared: None,
             fixed: None,
             reduced: SmallVec::new(),
             candidates: SmallVec::new(),
@@ -494,6 +497,8 @@ impl<'a> Assignment<'a> {
                     }
                     let n = self.node(v);
                     self.nodes[n].rows = class == ValueClass::Acc;
+                    let bytes = class == ValueClass::Smem && self.nodes[n].bits == 8;
+                    self.nodes[n].shared = func.defining_op(v).filter(|_| bytes);
                     self.of_value.insert(v, n);
                 }
             }
@@ -846,6 +851,16 @@ impl<'a> Assignment<'a> {
         self.warps() * (accesses * (1 + 2 * sectors) + 6 * rows + singles)
     }
 
+    /// Quarters of a cycle to read a tile of bytes from shared memory: a cycle for each access, or for each 128 bytes of a warp's.
+    fn shared_cost(&self, map: &LinearMap, dims: &[u32]) -> u32 {
+        let Some(axes) = Axes::of(dims) else { return 0 };
+        let last = axes.rank().checked_sub(1).map_or(0, |a| axes.bits(a));
+        let run = map.register().iter().enumerate().take_while(|(k, c)| **c == 1 << k).count() as u32;
+        let vector = run.min(last).min(4);
+        let accesses = (1u32 << map.register().len()) >> vector;
+        self.warps() * accesses * 4 * ((1 << vector) / 4).max(1)
+    }
+
     /// Quarters of a cycle for a conversion, from the criteria of [`crate::layout`] without making a plan.
     fn convert_cost(&mut self, source: &LinearMap, result: &LinearMap, bits: u32) -> u32 {
         // Registers alone make no difference where they are copies.
@@ -928,6 +943,15 @@ impl<'a> Assignment<'a> {
                     Opcode::Broadcast => 0,
                     _ => self.warps() << map.register().len().min(16),
                 };
+                let own = &mut self.nodes[n].own[c];
+                *own = own.saturating_add(cost.saturating_mul(weight));
+            }
+        }
+        for n in 0..self.nodes.len() {
+            let Some(load) = self.nodes[n].shared else { continue };
+            let weight = self.weight(load);
+            for c in 0..self.nodes[n].candidates.len() {
+                let cost = self.shared_cost(&self.nodes[n].candidates[c], &self.nodes[n].dims);
                 let own = &mut self.nodes[n].own[c];
                 *own = own.saturating_add(cost.saturating_mul(weight));
             }
