@@ -91,7 +91,7 @@ KERNELS = {
     "gemm_grouped": {**dict.fromkeys("abc", (8, 2048, 2048)), "kt": 32, "flops": 16 * 2048**3},
     "gemm_persistent_tiles": square(grid=132),
     "gemm_s8": square(sa=(T,), sb=(T,), peak=1979),
-    "gemm_split_k_atomic": {**product(512, 512, 16384), "grid": (4, 8, 4)},
+    "gemm_split_k_atomic": {**product(512, 512, 16384), "kt": 64, "grid": (4, 8, 4)},
     "gemm_stream_k": square(grid=264),
     "gemm_swiglu": square(g=(T, T), u=(T, T), flops=4 * T**3),
     "gemm_tf32": square(32, peak=495),
