@@ -65,6 +65,9 @@ pub struct RunCase {
     stats: Option<StatsCase>,
     printed: Option<String>,
     assertion: Option<String>,
+    /// Grids are made of whole clusters.
+    #[serde(skip)]
+    whole_clusters: bool,
 }
 
 /// Bounds of statistics ([`Stats`]): least of what is used, most of all else.
@@ -230,6 +233,26 @@ impl RunCase {
         RunCase { stats: None, ..self }
     }
 
+    /// The case with as many CTAs more as whole clusters take.
+    #[must_use]
+    pub fn in_clusters(self) -> RunCase {
+        RunCase { whole_clusters: true, ..self }
+    }
+
+    /// The grid of its launch, if it is not the suggested one.
+    fn grid(&self, metadata: &LaunchMetadata, start: &Setup, args: &[Arg]) -> Result<Option<[u32; 3]>> {
+        let grid = self.grid.as_ref().map(|list| launch_grid(list, start)).transpose()?;
+        if !self.whole_clusters {
+            return Ok(grid);
+        }
+        let alone = LaunchMetadata { cluster: [1; 3], ..metadata.clone() };
+        let mut grid = alone.launch(args, &start.device, grid)?.grid;
+        for (n, of) in grid.iter_mut().zip(metadata.cluster) {
+            *n = n.next_multiple_of(of.max(1));
+        }
+        Ok(Some(grid))
+    }
+
     /// Whether something has a tolerance.
     fn is_approximate(&self) -> bool {
         let all = self.expect.iter().map(|e| e.tol.as_ref()).chain([self.tol.as_ref()]);
@@ -274,8 +297,8 @@ pub fn execute_on(runner: &Runner, forms: &Forms<'_>, cases: &[RunCase]) -> Resu
         for seed in case.seeds() {
             let place = || format!("case {n}, seed {seed}");
             let start = setup(case, seed).with_context(place)?;
-            let grid = case.grid.as_ref().map(|list| launch_grid(list, &start)).transpose()?;
             let args = start.args.of(&metadata)?;
+            let grid = case.grid(&metadata, &start, &args)?;
             let grid = metadata.launch(&args, &start.device, grid).with_context(place)?.grid;
             let scaled = case.is_approximate();
             let oracle =
@@ -377,8 +400,8 @@ fn run_case(forms: &Forms<'_>, program: &Program, metadata: &LaunchMetadata, cas
     let tolerance = ToleranceCase::value(case.tol.as_ref())?;
     for (k, &seed) in case.seeds().iter().enumerate() {
         let start = setup(case, seed)?;
-        let grid = case.grid.as_ref().map(|list| launch_grid(list, &start)).transpose()?;
-        let prepared = metadata.launch(&start.args.of(metadata)?, &start.device, grid)?;
+        let args = start.args.of(metadata)?;
+        let prepared = metadata.launch(&args, &start.device, case.grid(metadata, &start, &args)?)?;
         let launch = prepared.emulated(&metadata.kernel)?;
         let limits = Limits::default();
         if let Some(message) = &case.assertion {

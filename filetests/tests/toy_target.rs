@@ -338,7 +338,7 @@ impl Emit for Toy {
     }
 
     /// What the thread has issued is done: it goes on behind it. It has read operands by ordinary loads, which a bulk copy must not overtake.
-    fn commit(&self, b: &mut FuncBuilder<'_>, barrier: Operand) {
+    fn commit(&self, b: &mut FuncBuilder<'_>, barrier: Operand, _: Option<Reg>) {
         b.fence_proxy_async_shared_cta();
         b.mbarrier_arrive(barrier);
     }

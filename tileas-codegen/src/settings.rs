@@ -354,6 +354,9 @@ settings! {
     /// warpgroups in turns, each on a tile of its own, so that one stores its tile while the tensor core works for the other; an error where iterations cannot be
     /// dealt out. `auto`: `ping-pong` where that is possible and the registers and shared memory suffice.
     consumers: Consumers = Consumers::Auto, "consumers", Allowed::Words(&["auto", "cooperative", "ping-pong"]);
+    /// CTAs of a cluster, next to each other along one axis of the grid, that load what they have in common together (TMA multicast). A grid must then have a multiple of so many
+    /// CTAs along that axis. Kernels in which nothing is in common stay without, with a warning.
+    cluster: u32 = 1, "cluster", Allowed::PowerOfTwo(1, 8);
     /// 32-bit registers per thread that the widest tile of one slice may take.
     slice_regs: u32 = 64, "slice-regs", Allowed::PowerOfTwo(8, 128);
     /// Loads of matrix operands, loads in loops with products and stores of rows go through TMA where they can. It asks for pointers
@@ -690,7 +693,7 @@ mod tests {
         assert_eq!(
             text.join(" "),
             "target=module select-kernels=all scheduler=auto require-pipelining=false max-stages=unlimited pipeline-strategy=auto \
-             pipeline-depth=auto simt-warps=auto max-simt-agents=auto consumers=auto slice-regs=64 tma-rewrite=true smem-bytes=target \
+             pipeline-depth=auto simt-warps=auto max-simt-agents=auto consumers=auto cluster=1 slice-regs=64 tma-rewrite=true smem-bytes=target \
              max-regs=target regalloc=report min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=DEBUG \
              published.constraint-mode=spec published.cycle-model=real published.selector=auto published.serial-threshold=8 \
              published.rrt-size-threshold=4096 published.arm-policy=first-success published.g2-horizon=growing \

@@ -47,8 +47,11 @@ impl Emit for crate::Blackwell {
         Ok(())
     }
 
-    fn commit(&self, b: &mut FuncBuilder<'_>, barrier: Operand) {
-        b.tcgen05_commit_cg1(barrier);
+    fn commit(&self, b: &mut FuncBuilder<'_>, barrier: Operand, ctas: Option<Reg>) {
+        match ctas {
+            Some(mask) => b.tcgen05_commit_multicast_cg1(barrier, mask),
+            None => b.tcgen05_commit_cg1(barrier),
+        }
     }
 
     fn columns(&self) -> Option<&dyn EmitColumns> {

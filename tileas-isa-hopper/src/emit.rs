@@ -172,7 +172,7 @@ impl Emit for crate::Hopper {
     }
 
     /// What a thread has issued is done: it goes on behind it.
-    fn commit(&self, b: &mut FuncBuilder<'_>, barrier: Operand) {
+    fn commit(&self, b: &mut FuncBuilder<'_>, barrier: Operand, _: Option<Reg>) {
         b.mbarrier_arrive(barrier);
     }
 

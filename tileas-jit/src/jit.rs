@@ -10,7 +10,7 @@ use crate::assembler::{Assembler, Ladder, Options, wants_whole_program};
 use crate::cache::{Cache, Key, KeyBuilder, Memory, Stats};
 use crate::device::Device;
 use crate::error::{Code, Error};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Other};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tileas_codegen::ir::Module;
@@ -181,13 +181,16 @@ impl Jit {
         let isa = tileas_isa::isa_for(&module, &settings)?;
         self.0.kernels.get_or_make(&maker.key_of(&module, &*isa, &settings), || {
             let kernel = maker.kernel(&module, &settings)?;
-            // What TMA asks of arguments other accesses do not.
-            let direct = settings.with("tma-rewrite", "false")?;
+            // What TMA asks of arguments other accesses do not, and clusters ask for their grids.
+            let alone = settings.with("cluster", "1")?;
+            let direct = alone.with("tma-rewrite", "false")?;
             if direct == settings || kernel.metadata().tensor_maps.is_empty() {
                 return Ok(kernel);
             }
             let maker = maker.clone();
-            Ok(kernel.or(move || maker.kernel(&module, &direct)))
+            Ok(kernel.or(move |which| {
+                maker.kernel(&module, if which == Other::Direct { &direct } else { &alone })
+            }))
         })
     }
 

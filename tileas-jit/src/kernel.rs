@@ -71,43 +71,58 @@ struct Loaded {
     device: Device,
     artifact: Artifact,
     program: Arc<dyn Program>,
-    /// For arguments that cannot go through TMA.
-    direct: Option<Direct>,
+    /// For launches that it does not take.
+    others: Option<Others>,
 }
 
-/// A kernel without loads and stores through TMA, made when the first launch asks for it.
-struct Direct {
-    make: Box<dyn Fn() -> Result<Kernel, Error> + Send + Sync>,
-    made: OnceLock<Option<Kernel>>,
+/// Why a launch asks for another form of a kernel.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Other {
+    /// Arguments cannot go through TMA.
+    Direct,
+    /// The grid is not of whole clusters.
+    Alone,
 }
 
-impl Direct {
-    /// The kernel, if it can be had.
-    fn kernel(&self, name: &str, why: &str) -> Option<&Kernel> {
-        let make = || {
-            log::warn!("{name}: from now on also without TMA, since {why}");
-            (self.make)().inspect_err(|e| log::warn!("{name}: not without TMA: {e}")).ok()
-        };
-        self.made.get_or_init(make).as_ref()
+/// The kernel in other forms, each made when the first launch asks for it.
+struct Others {
+    #[expect(clippy::type_complexity, reason = "what makes a kernel")]
+    make: Box<dyn Fn(Other) -> Result<Kernel, Error> + Send + Sync>,
+    made: [OnceLock<Kernel>; 2],
+}
+
+impl Others {
+    /// The kernel in another form, if it can be had. What cannot is tried again at the next launch, as it may be for want of memory.
+    fn kernel(&self, which: Other, name: &str, why: &str) -> Option<&Kernel> {
+        let slot = &self.made[which as usize];
+        if slot.get().is_none() {
+            let without = if which == Other::Direct { "TMA" } else { "clusters" };
+            log::warn!("{name}: from now on also without {without}, since {why}");
+            let made = (self.make)(which);
+            let made = made.inspect_err(|e| log::warn!("{name}: not without {without}: {e}")).ok()?;
+            // Whoever was first.
+            _ = slot.set(made);
+        }
+        slot.get()
     }
 }
 
-impl fmt::Debug for Direct {
+impl fmt::Debug for Others {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Direct").finish_non_exhaustive()
+        f.debug_struct("Others").finish_non_exhaustive()
     }
 }
 
 impl Kernel {
     pub(crate) fn new(device: Device, artifact: Artifact, program: Arc<dyn Program>) -> Kernel {
-        Kernel(Arc::new(Loaded { device, artifact, program, direct: None }))
+        Kernel(Arc::new(Loaded { device, artifact, program, others: None }))
     }
 
-    /// A kernel that nobody has a handle to yet, with what makes the one that is launched in its place where arguments cannot go through TMA.
-    pub(crate) fn or(self, make: impl Fn() -> Result<Kernel, Error> + Send + Sync + 'static) -> Kernel {
-        let direct = Direct { make: Box::new(make), made: OnceLock::new() };
+    /// A kernel that nobody has a handle to yet, with what makes those that are launched in its place where it does not take a launch.
+    pub(crate) fn or(self, make: impl Fn(Other) -> Result<Kernel, Error> + Send + Sync + 'static) -> Kernel {
+        let others = Others { make: Box::new(make), made: Default::default() };
         match Arc::try_unwrap(self.0) {
-            Ok(loaded) => Kernel(Arc::new(Loaded { direct: Some(direct), ..loaded })),
+            Ok(loaded) => Kernel(Arc::new(Loaded { others: Some(others), ..loaded })),
             Err(shared) => Kernel(shared),
         }
     }
@@ -143,7 +158,7 @@ impl Kernel {
     }
 
     /// Launches with the grid that the metadata suggest. Where the kernel came from a [`Jit`](crate::Jit) and its arguments cannot go through TMA, because
-    /// they are not aligned to 16 bytes or empty, it is compiled once more without (`tma-rewrite = false`) and launched so.
+    /// they are not aligned to 16 bytes or empty, it is compiled once more without (`tma-rewrite = false`) and launched so; without clusters (`cluster = 1`), where the grid is not of whole ones.
     ///
     /// # Errors
     /// `E1102`–`E1107`: arguments that do not fit. `E1210`: something is of another device. `E1205`, `E1211`: the launch fails.
@@ -170,7 +185,7 @@ impl Kernel {
         args: &[KernelArg<'_>],
         also: &[&Tensor],
     ) -> Result<(), Error> {
-        let Loaded { device, artifact, program, direct } = &*self.0;
+        let Loaded { device, artifact, program, others } = &*self.0;
         let foreign = |what: &str| {
             let text = format!("{what} is of another device than {}", self.name());
             Error::new(Code::E1210, text)
@@ -200,8 +215,11 @@ impl Kernel {
         }
         let sms = tileas_launch::Device { sms: device.sms() };
         let launch = match artifact.metadata.launch(&list, &sms, grid) {
-            Err(e) if matches!(e.code.as_str(), "E1104" | "E1107") => {
-                let other = direct.as_ref().and_then(|direct| direct.kernel(self.name(), &e.message));
+            Err(e) if matches!(e.code.as_str(), "E1104" | "E1106" | "E1107") => {
+                let which = if e.code.as_str() == "E1106" { Other::Alone } else { Other::Direct };
+                let in_clusters = artifact.metadata.cluster != [1; 3];
+                let other = others.as_ref().filter(|_| which == Other::Direct || in_clusters);
+                let other = other.and_then(|others| others.kernel(which, self.name(), &e.message));
                 // If that does not take them either, the kernel as it was meant says why.
                 return match other.filter(|k| k.metadata().launch(&list, &sms, grid).is_ok()) {
                     Some(kernel) => kernel.launch_with(stream, grid, args, also),

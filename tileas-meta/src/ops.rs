@@ -1001,10 +1001,15 @@ pub const OPS: &[OpRow] = &[
     OpRow {
         name: "make_tiled_tma_desc",
         operands: &[one("view", Ty::View)],
-        attrs: &[need("box", Ints), need("swizzle", Enum(SWIZZLES)), may("oob", Enum(&["zero", "nan"]))],
+        attrs: &[
+            need("box", Ints),
+            need("swizzle", Enum(SWIZZLES)),
+            may("oob", Enum(&["zero", "nan"])),
+            may("multicast", Unit),
+        ],
         traits: &[Pure, Uniform],
         rule: Rule::Custom,
-        doc: "A TMA descriptor for boxes of `view`; coordinates count boxes.",
+        doc: "A TMA descriptor for boxes of `view`; coordinates count boxes. `multicast`, written by the compiler: the CTAs of a cluster load such a box together, each a part of its rows into the shared memory of all.",
         ..BASE
     },
     OpRow {
@@ -1230,10 +1235,11 @@ pub const OPS: &[OpRow] = &[
             may("empty_at", Int),
             may("channel", Int),
             may("instances", Int),
+            may("multicast", Unit),
         ],
         traits: &[Pipeline],
         rule: Rule::Custom,
-        doc: "A channel bundle: one full/empty barrier pair per slot. `full`, `empty`: how the side is signalled and its arrival count (`tx(count, bytes)`). `publish`: fence before an arriving commit. `named`: both sides are whole warps of one agent and this named barrier replaces the mbarriers. `instances`: all of it is one agent's, and each of its instances has such a pipeline, with the named barrier behind that of the instance before. `full_at`, `empty_at`: shared-memory byte offsets of the barrier arrays.",
+        doc: "A channel bundle: one full/empty barrier pair per slot. `full`, `empty`: how the side is signalled and its arrival count (`tx(count, bytes)`). `publish`: fence before an arriving commit. `named`: both sides are whole warps of one agent and this named barrier replaces the mbarriers. `instances`: all of it is one agent's, and each of its instances has such a pipeline, with the named barrier behind that of the instance before. `multicast`: a slot is free when the consumers in all CTAs of the cluster have freed it. `full_at`, `empty_at`: shared-memory byte offsets of the barrier arrays.",
         ..BASE
     },
     OpRow {
@@ -1355,6 +1361,7 @@ pub const EXTRA_SYMBOLS: &[&str] = &[
     "tmem_columns",
     "tmem_base_at",
     "grid_wait",
+    "cluster",
     "target",
     "all",
     "elect",

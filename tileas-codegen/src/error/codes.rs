@@ -137,6 +137,7 @@ codes! {
     W0406 = "loops run one iteration after the other: pipelined their agents would wait for each other";
     W0407 = "constraint without effect";
     // -- E05: agents and placement
+    W0501 = "clusters asked for in a kernel whose CTAs have no load in common";
     E0501 = "the kernel is already placed or materialised";
     E0502 = "the target has no matrix instruction for a dot";
     E0503 = "a shared-memory tile is asked for in two different layouts";

@@ -114,8 +114,9 @@ pub trait Emit {
     /// A reason where the target has no form for it.
     fn mma(&self, b: &mut FuncBuilder<'_>, mma: &Mma<'_>) -> Result<(), String>;
 
-    /// One arrival at a barrier once all multiplies that this thread has issued are done.
-    fn commit(&self, b: &mut FuncBuilder<'_>, barrier: Operand);
+    /// One arrival at a barrier once all multiplies that this thread has issued are done. `ctas`: at that of each CTA in this mask of the cluster, where an engine of its own signals it;
+    /// threads arrive there themselves.
+    fn commit(&self, b: &mut FuncBuilder<'_>, barrier: Operand, ctas: Option<Reg>);
 
     /// Waits until at most so many of the groups that this agent has issued are under way; only where products complete so.
     fn group_wait(&self, _: &mut FuncBuilder<'_>, _pending: u32) {}

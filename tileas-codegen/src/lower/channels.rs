@@ -8,7 +8,7 @@
 use super::{Lower, NO_PHASE, Pipe, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Block, Op, Opcode, Publish, Signal, Value, keys};
-use crate::nvvm::Operand;
+use crate::nvvm::{Operand, Reg};
 
 impl Lower<'_> {
     /// The ring through which an agent of several warps stores, slot after slot, if there is no other and its named barrier may do for both sides: behind
@@ -140,7 +140,7 @@ impl Lower<'_> {
 
     pub(super) fn producer_acquire(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
-        let Pipe { def, empty_at, tensor_side, named, own, .. } = self.pipes[p];
+        let Pipe { def, empty_at, tensor_side, named, own, multicast, .. } = self.pipes[p];
         if self.agent.staging == Some(p) {
             // The commit before said so.
         } else if let (Some(id), true) = (named, def.empty != Signal::None) {
@@ -156,7 +156,12 @@ impl Lower<'_> {
             }
             let bar = self.barrier(empty_at, slot);
             let parity = self.flip(phase);
-            self.wait(bar, parity);
+            if multicast && self.cluster.is_some() {
+                self.b.mbarrier_wait_cluster(bar, parity);
+                self.waited();
+            } else {
+                self.wait(bar, parity);
+            }
             self.fence_wait(tensor_side);
         }
         self.own(op, p, slot, phase);
@@ -165,6 +170,10 @@ impl Lower<'_> {
 
     pub(super) fn wait(&mut self, bar: Operand, parity: Operand) {
         self.b.mbarrier_wait(bar, parity);
+        self.waited();
+    }
+
+    fn waited(&mut self) {
         if !self.agent.elect && self.section.is_none() {
             self.b.bar_warp_sync(0xffff_ffffu32);
         }
@@ -184,7 +193,7 @@ impl Lower<'_> {
                 self.open_section();
                 let bar = self.barrier(pipe.full_at, slot);
                 let bar = self.plain(bar);
-                self.isa.emit().commit(&mut self.b, bar);
+                self.isa.emit().commit(&mut self.b, bar, None);
             }
             Signal::Arrive(_) if self.f.has_attr(op, keys::BULK_PENDING) => {
                 let pending = self.f.attr_int(op, keys::BULK_PENDING).unwrap_or(0);
@@ -230,6 +239,12 @@ impl Lower<'_> {
         }
         self.own(op, p, slot, phase);
         Ok(())
+    }
+
+    /// All CTAs of the cluster, as a mask, where a pipeline is of all.
+    fn all_ctas(&mut self, multicast: bool) -> Option<Reg> {
+        let (ctas, _) = self.cluster.filter(|_| multicast)?;
+        Some(self.b.mov_b16((1_u32 << ctas) - 1))
     }
 
     /// The address in one register, where the instruction takes no offset.
@@ -287,7 +302,8 @@ impl Lower<'_> {
                     self.open_section();
                     let bar = self.barrier(pipe.empty_at, slot);
                     let bar = self.plain(bar);
-                    self.isa.emit().commit(&mut self.b, bar);
+                    let all = self.all_ctas(pipe.multicast);
+                    self.isa.emit().commit(&mut self.b, bar, all);
                 }
                 Signal::Arrive(_) | Signal::Commit(_) | Signal::Bulk(_) => {
                     // The next agent to take the slot may overwrite, or hand on, what was stored in place before it was freed.
@@ -297,10 +313,25 @@ impl Lower<'_> {
                         self.b.fence_proxy_async_shared_cta();
                     }
                     let bar = self.barrier(pipe.empty_at, slot);
-                    if let Some(p) = self.agent.first_lane.filter(|_| per_warp) {
-                        self.b.on(p);
+                    let who = self.agent.first_lane.filter(|_| per_warp);
+                    match self.cluster.filter(|_| pipe.multicast) {
+                        Some((ctas, _)) => {
+                            let own = self.plain(bar);
+                            for cta in 0..ctas {
+                                let there = self.b.mapa_shared_cluster_u32(own, cta);
+                                if let Some(p) = who {
+                                    self.b.on(p);
+                                }
+                                self.b.mbarrier_arrive_release_cluster_cluster(there);
+                            }
+                        }
+                        None => {
+                            if let Some(p) = who {
+                                self.b.on(p);
+                            }
+                            self.b.mbarrier_arrive(bar);
+                        }
                     }
-                    self.b.mbarrier_arrive(bar);
                 }
                 Signal::Tx { .. } => return self.err(Code::E0803, op, "an empty side cannot count bytes"),
             }

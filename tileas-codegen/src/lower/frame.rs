@@ -9,6 +9,7 @@ use super::params::{ScalarInfo, Source};
 use super::{AgentCtx, Buffer, Lower, Pipe, Val, params};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{AttrData, Block, Op, Opcode, PipeDef, Signal, Space, TypeData, keys};
+use crate::materialize::clusters;
 use crate::nvvm::{Bb, Operand, Reg, Special};
 use crate::place::chains::rows_columns;
 use smallvec::SmallVec;
@@ -54,10 +55,20 @@ impl Lower<'_> {
             // Known to every agent, whichever uses it first.
             self.base();
         }
+        if let Some((axis, ctas)) = clusters::cluster_of(f) {
+            let mut cluster = [1; 3];
+            cluster[axis] = ctas;
+            self.b.func.launch.cluster = Some(cluster);
+            self.cluster = Some((ctas, self.b.special(Special::ClusterCtaRank)));
+        }
         if !self.pipes.is_empty() || !self.abi.maps.is_empty() {
             self.init_barriers(tid);
         }
-        if !self.alloc_columns(warp) && !self.pipes.is_empty() {
+        let together = self.alloc_columns(warp);
+        if self.cluster.is_some() {
+            // Others arrive at these barriers, and write to these slots.
+            self.meet();
+        } else if !together && !self.pipes.is_empty() {
             self.b.bar_sync_all(0);
         }
         match switch {
@@ -81,6 +92,12 @@ impl Lower<'_> {
             }
         }
         Ok(())
+    }
+
+    /// All threads of the cluster wait for each other.
+    fn meet(&mut self) {
+        self.b.barrier_cluster_arrive_release_aligned();
+        self.b.barrier_cluster_wait_acquire_aligned();
     }
 
     /// Takes scalars, pointers, extents and strides out of the parameter space once.
@@ -211,6 +228,7 @@ impl Lower<'_> {
             named: def.named.and_then(|n| u32::try_from(n).ok()),
             own: f.has_attr(op, keys::INSTANCES),
             tensor_side,
+            multicast: f.has_attr(op, keys::MULTICAST),
         };
         let index = self.pipes.len();
         self.pipes.push(pipe);
@@ -230,11 +248,12 @@ impl Lower<'_> {
             if self.pipes[i].named.is_some() {
                 continue;
             }
-            let Pipe { def, slots, full_at, empty_at, .. } = self.pipes[i];
-            for (signal, at) in [(def.full, full_at), (def.empty, empty_at)] {
+            let Pipe { def, slots, full_at, empty_at, multicast, .. } = self.pipes[i];
+            let ctas = self.cluster.filter(|_| multicast).map_or(1, |c| c.0);
+            for (signal, at, of) in [(def.full, full_at, 1), (def.empty, empty_at, ctas)] {
                 if signal != Signal::None {
                     for s in 0..slots as i32 {
-                        self.b.mbarrier_init((base, at + 8 * s), signal.count() as u32);
+                        self.b.mbarrier_init((base, at + 8 * s), (signal.count() as u32).saturating_mul(of));
                     }
                 }
             }
@@ -345,6 +364,10 @@ impl Lower<'_> {
         }
         self.b.place(exit);
         self.b.bar_warp_sync(0xffff_ffffu32);
+        if self.cluster.is_some() {
+            // Until then threads of others may arrive at the barriers of this one. What engines signal, its agents have waited for.
+            self.meet();
+        }
         self.free_columns(warp, threads);
         self.b.ret();
         Ok(())

@@ -10,6 +10,7 @@ use crate::ir::{Layout, Op, Scalar, Space, Value, keys};
 use crate::isa::{AtomType, Mma, MmaAcc, MmaAgent, MmaOperand, MmaRequest, MmaTile};
 use crate::layout::gf2::{Columns, Span};
 use crate::layout::{LinearMap, Matrix, Side};
+use crate::materialize::clusters;
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use crate::place::chains::rows_columns;
 use crate::storage::access::{is_in_registers, may_take_over};
@@ -77,6 +78,11 @@ impl Lower<'_> {
         let bar = self.full_barrier(op, bar)?;
         let (addr, off) = self.slot_addr(&buf, slot);
         let origin = self.origin(op, &tile)?;
+        let multicast = f.named_operand(op, "desc").and_then(|d| f.defining_op(d));
+        let together = self.cluster.filter(|_| multicast.is_some_and(|d| f.has_attr(d, keys::MULTICAST)));
+        if let Some(cluster) = together {
+            return self.tma_load_part(op, (map, m), (&tile, elem), (addr, off), bar, origin, cluster);
+        }
         let form = match origin.len() {
             1 => PtxOp::TmaLoad1d,
             2 => PtxOp::TmaLoad2d,
@@ -90,6 +96,45 @@ impl Lower<'_> {
             c[0] = self.b.fold_add(c[0], col);
             let list = self.b.list(&c.as_slice());
             self.b.emit(form, &[Operand::addr(addr, off + bytes as i32), map.into(), list, bar]);
+        }
+        Ok(())
+    }
+
+    /// This CTA's part of the rows of a tile, into the slots of all CTAs of the cluster.
+    #[expect(clippy::too_many_arguments, reason = "what a load is made from")]
+    fn tma_load_part(
+        &mut self,
+        op: Op,
+        (map, m): (Reg, usize),
+        (tile, elem): (&[u32], Scalar),
+        (addr, off): (Reg, i32),
+        bar: Operand,
+        mut origin: SmallVec<[Operand; 5]>,
+        (ctas, rank): (u32, Reg),
+    ) -> CodegenResult<()> {
+        let (Some(dim), Some((_, outer))) = (clusters::parted(tile, ctas), tile.split_last()) else {
+            return self.err(Code::E0803, op, "the rows cannot be divided among the CTAs of the cluster");
+        };
+        let form = match origin.len() {
+            2 => PtxOp::TmaLoadMulticast2d,
+            3 => PtxOp::TmaLoadMulticast3d,
+            4 => PtxOp::TmaLoadMulticast4d,
+            5 => PtxOp::TmaLoadMulticast5d,
+            _ => return self.unsupported(op, "has rank 2 to 5"),
+        };
+        let first = self.b.fold_mul(rank, tile[dim] / ctas);
+        let at = tile.len() - 1 - dim;
+        origin[at] = self.b.fold_add(origin[at], first);
+        let columns = self.abi.maps[m].dims.last().copied().unwrap_or(1);
+        let part = outer.iter().product::<u32>() / ctas * columns * elem.bytes();
+        let skipped = self.b.fold_mul(rank, part);
+        let to = self.b.add_u32(addr, skipped);
+        let mask = self.b.mov_b16((1_u32 << ctas) - 1);
+        for (bytes, col) in self.slabs(m, tile, elem) {
+            let mut c = origin.clone();
+            c[0] = self.b.fold_add(c[0], col);
+            let list = self.b.list(&c.as_slice());
+            self.b.emit(form, &[Operand::addr(to, off + bytes as i32), map.into(), list, bar, mask.into()]);
         }
         Ok(())
     }

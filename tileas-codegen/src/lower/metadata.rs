@@ -44,7 +44,7 @@ impl Lower<'_> {
             target: self.isa.cpu().name.into(),
             ptx_version: (0, 0),
             block: [self.kernel_int(keys::NUM_THREADS).unwrap_or(32), 1, 1],
-            cluster: [1, 1, 1],
+            cluster: self.b.func.launch.cluster.unwrap_or([1; 3]),
             grid,
             dynamic_smem: self.kernel_int(keys::DYNAMIC_SMEM).unwrap_or(0),
             tmem_columns: self.kernel_int(keys::TMEM_COLUMNS).unwrap_or(0),

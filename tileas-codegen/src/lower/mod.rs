@@ -228,6 +228,8 @@ pub(crate) struct Pipe {
     pub own: bool,
     /// Its payload is in tensor memory, or it is a token.
     pub tensor_side: bool,
+    /// Its slots are freed in all CTAs of the cluster.
+    pub multicast: bool,
 }
 
 /// The agent being lowered.
@@ -299,6 +301,8 @@ pub(crate) struct Lower<'a> {
     pub tmem: Option<(Reg, u32)>,
     pub warp: Option<Reg>,
     pub lane: Option<Reg>,
+    /// CTAs of the cluster, and which one this is.
+    pub cluster: Option<(u32, Reg)>,
     pub agent: AgentCtx,
     /// Block that closes the open single-lane section.
     pub section: Option<nvvm::Bb>,
@@ -373,6 +377,7 @@ impl<'a> Lower<'a> {
             tmem: None,
             warp: None,
             lane: None,
+            cluster: None,
             agent,
             section: None,
             requires: Vec::new(),

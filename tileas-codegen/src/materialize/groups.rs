@@ -68,7 +68,7 @@ struct Groups<'a> {
 }
 
 /// Buffers of shared memory that overlap another one.
-fn sharing(func: &Function) -> SmallVec<[Value; 8]> {
+pub(super) fn sharing(func: &Function) -> SmallVec<[Value; 8]> {
     let range = |op: Op| {
         let v = func.result(op).filter(|_| func.opcode(op) == Opcode::AllocTensor)?;
         let (at, bytes) = (func.attr_int(op, keys::OFFSET)?, func.value_data(v).ring_bytes()?);

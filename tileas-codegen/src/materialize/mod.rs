@@ -21,6 +21,7 @@
 //!
 //! [`verify`] checks the result on its own. Source: architecture, "From one schedule to several agents".
 
+pub(crate) mod clusters;
 pub mod emit;
 mod groups;
 mod peel;

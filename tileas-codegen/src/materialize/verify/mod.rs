@@ -9,6 +9,7 @@
 //! (E0709); loops that are dealt out to instances ([`turns`]); loops with local stages have guards, or prologue and epilogue, that fit (E0710); conflicting accesses to a
 //! view ordered by paths (E0711). Cost: accesses × nodes × edges per region.
 
+mod clusters;
 mod form;
 mod graph;
 mod groups;
@@ -91,6 +92,7 @@ fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, scratch: &mut
     }
     if m.errors.is_empty() {
         turns::check(m);
+        clusters::check(m);
         let homes = counts(m);
         drains(m);
         if m.errors.is_empty() {
