@@ -210,6 +210,27 @@ fn arguments_that_tma_does_not_take_go_without() {
     }
 }
 
+/// Clusters share rows of A here; a grid that is not of whole ones goes without, where there is such a kernel.
+#[test]
+fn grids_that_are_not_of_whole_clusters_go_without() {
+    for device in devices() {
+        let settings = Settings::default().with("cluster", "2").unwrap();
+        let jit = Jit::builder(&device).settings(settings).build().unwrap();
+        let stream = device.stream().unwrap();
+        let kernel = jit.kernel(&jit.parse(PLAIN).unwrap(), "gemm_bias_relu").unwrap();
+        let in_clusters = kernel.metadata().cluster == [1, 2, 1];
+        assert!(in_clusters || !device.target().starts_with("sm_90a"), "{:?}", kernel.metadata().cluster);
+        for (m, n, k) in [(200, 120, 136), (40, 136, 64), (40, 72, 72)] {
+            let gemm = Gemm::new(m, n, k);
+            let [a, b, bias, mut c] = gemm.tensors(&device);
+            kernel.launch(&stream, args![&a, &b, &bias, &mut c, k.div_ceil(64) as i32]).unwrap();
+            stream.synchronize().unwrap();
+            assert!(c.read::<f16>().unwrap() == gemm.want(), "{}: {m} x {n} x {k}", device.name());
+        }
+        assert_eq!(jit.compiled(), if in_clusters { 2 } else { 1 });
+    }
+}
+
 #[test]
 fn threads_share_kernels() {
     for device in devices() {

@@ -110,6 +110,9 @@ def ratios(s):
             for consumers in ("cooperative", "ping-pong"):
                 other = tileas.Jit(tileas.Device.emulator("sm_90a"), options={"consumers": consumers})
                 other.compile(texts.gemm(128, 128, 64 if elem == "bf16" else 128, elem, "persistent"))
+            for bn in (64, 128, 256):
+                pairs = tileas.Jit(tileas.Device.emulator("sm_90a"), options={"cluster": "2"})
+                pairs.compile(texts.gemm(128, bn, 64 if elem == "bf16" else 128, elem, "plain"))
         for _, _, d, causal, (bm, bn) in ATTENTIONS:
             jit.compile(texts.attention(bm, bn, d, "f16", causal))
         if importlib.util.find_spec("triton") is None:
@@ -204,6 +207,12 @@ def gemms(s):
             name = f"tileas 128x128, {on.sms} persistent CTAs, {consumers}"
             other = tileas.Jit(on, options={"consumers": consumers})
             race.add(name, ours("persistent", (on.sms,), 128, 128, other), want)
+        # Tiles of B, of all CTAs in a row of clusters, loaded once for two.
+        for bn in (64, 128, 256) if m // 128 % 2 == 0 else ():
+            for ctas in (1, 2):
+                pairs = tileas.Jit(on, options={"cluster": str(ctas)})
+                name = f"tileas 128x{bn}, a CTA a tile, clusters of {ctas}"
+                race.add(name, ours("plain", (m // 128, n // bn), 128, bn, pairs), want)
         race.add("Triton 128x256", by_triton(128, 256, 8, 3), want)
         for path in sorted((s.here / "cubins").glob(f"gemm-*-{on.target.rstrip('af')}.cubin")) if elem == "bf16" else ():
             tile = path.name.split("-")[1]
