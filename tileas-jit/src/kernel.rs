@@ -86,7 +86,6 @@ pub(crate) enum Other {
 
 /// The kernel in other forms, each made when the first launch asks for it.
 struct Others {
-    #[expect(clippy::type_complexity, reason = "what makes a kernel")]
     make: Box<dyn Fn(Other) -> Result<Kernel, Error> + Send + Sync>,
     made: [OnceLock<Kernel>; 2],
 }

@@ -1,6 +1,7 @@
 //! One suite for all devices: the emulator always, a GPU where `TILEAS_CUDA` says which (`0`).
 
 use half::f16;
+use tileas_codegen::Settings;
 use tileas_jit::{
     BorrowedMemory, BorrowedStream, Device, Elem, EmulatorOptions, Error, Jit, Kernel, KernelArg, Stream,
     Tensor, args,
