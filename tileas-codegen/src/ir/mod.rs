@@ -10,6 +10,7 @@
 
 pub(crate) mod attrs;
 pub mod builder;
+pub(crate) mod cluster;
 pub(crate) mod combiner;
 mod digits;
 pub(crate) mod entities;

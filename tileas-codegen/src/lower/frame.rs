@@ -8,8 +8,8 @@ use super::convert::Scratch;
 use super::params::{ScalarInfo, Source};
 use super::{AgentCtx, Buffer, Lower, Pipe, Val, params};
 use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::cluster;
 use crate::ir::{AttrData, Block, Op, Opcode, PipeDef, Signal, Space, TypeData, keys};
-use crate::materialize::clusters;
 use crate::nvvm::{Bb, Operand, Reg, Special};
 use crate::place::chains::rows_columns;
 use smallvec::SmallVec;
@@ -55,7 +55,7 @@ impl Lower<'_> {
             // Known to every agent, whichever uses it first.
             self.base();
         }
-        if let Some((axis, ctas)) = clusters::cluster_of(f) {
+        if let Some((axis, ctas)) = cluster::cluster_of(f) {
             let mut cluster = [1; 3];
             cluster[axis] = ctas;
             self.b.func.launch.cluster = Some(cluster);

@@ -6,11 +6,11 @@
 
 use super::{Buffer, Lower, TileVal, Val};
 use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::cluster;
 use crate::ir::{Layout, Op, Scalar, Space, Value, keys};
 use crate::isa::{AtomType, Mma, MmaAcc, MmaAgent, MmaOperand, MmaRequest, MmaTile};
 use crate::layout::gf2::{Columns, Span};
 use crate::layout::{LinearMap, Matrix, Side};
-use crate::materialize::clusters;
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use crate::place::chains::rows_columns;
 use crate::storage::access::{is_in_registers, may_take_over};
@@ -112,7 +112,7 @@ impl Lower<'_> {
         mut origin: SmallVec<[Operand; 5]>,
         (ctas, rank): (u32, Reg),
     ) -> CodegenResult<()> {
-        let (Some(dim), Some((_, outer))) = (clusters::parted(tile, ctas), tile.split_last()) else {
+        let (Some(dim), Some((_, outer))) = (cluster::parted(tile, ctas), tile.split_last()) else {
             return self.err(Code::E0803, op, "the rows cannot be divided among the CTAs of the cluster");
         };
         let form = match origin.len() {

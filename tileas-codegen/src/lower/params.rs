@@ -10,8 +10,8 @@
 
 use super::ParamList;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use crate::ir::cluster;
 use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, ValueDef, keys, push_number};
-use crate::materialize::clusters;
 use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, Operand, Param, ParamKind, Reg};
 use crate::storage::runs;
@@ -576,8 +576,8 @@ impl Abi {
             ));
         }
         *inner = (*inner).min(span);
-        if let Some((_, ctas)) = clusters::cluster_of(f).filter(|_| f.has_attr(op, keys::MULTICAST)) {
-            let Some(dim) = clusters::parted(&dims, ctas) else {
+        if let Some((_, ctas)) = cluster::cluster_of(f).filter(|_| f.has_attr(op, keys::MULTICAST)) {
+            let Some(dim) = cluster::parted(&dims, ctas) else {
                 return fail(format!("the rows of its boxes cannot be divided among {ctas} CTAs"));
             };
             dims[dim] /= ctas;

@@ -12,13 +12,11 @@
 //! Source: PTX ISA, cp.async.bulk.tensor (`.multicast::cluster`), mbarrier.arrive, barrier.cluster.
 
 use super::groups::sharing;
+use crate::ir::cluster::parted;
 use crate::ir::opcodes::{Traits, keys};
 use crate::ir::{AttrData, Function, Op, Opcode, PipeDef, Signal, Space, TypeData, Value, ValueDef};
 use cranelift_entity::EntitySet;
 use smallvec::SmallVec;
-
-/// Rows after which the pattern of a swizzle repeats: parts begin there.
-const SWIZZLE_ROWS: u32 = 8;
 
 /// What CTAs that differ in one coordinate can load together.
 #[derive(Default)]
@@ -29,24 +27,6 @@ pub(crate) struct Plan {
     pub pipes: SmallVec<[Op; 4]>,
     /// Bytes of these tiles.
     bytes: u64,
-}
-
-/// The dimension of a tile whose extent is divided among `ctas`, so that the parts lie one behind the other: the first of more than one row.
-pub(crate) fn parted(dims: &[u32], ctas: u32) -> Option<usize> {
-    let (_, rows) = dims.split_last()?;
-    let first = rows.iter().position(|&n| n > 1)?;
-    let all = rows.iter().try_fold(1_u32, |all, &n| all.checked_mul(n))?;
-    let whole = |n: u32| n.is_multiple_of(ctas.max(1));
-    (whole(rows[first]) && whole(all) && (all / ctas.max(1)).is_multiple_of(SWIZZLE_ROWS)).then_some(first)
-}
-
-/// The cluster of a kernel: its axis and its CTAs, if it has more than one.
-pub(crate) fn cluster_of(func: &Function) -> Option<(usize, u32)> {
-    let AttrData::Array(list) = func.attr_data(func.attrs.get(keys::CLUSTER)?) else { return None };
-    list.iter().enumerate().find_map(|(axis, &a)| match func.attr_data(a) {
-        AttrData::Int(n, _) if *n > 1 => Some((axis, u32::try_from(*n).ok()?)),
-        _ => None,
-    })
 }
 
 /// Marks what the CTAs of clusters load together; false: there is nothing.

@@ -10,6 +10,7 @@
 
 use super::model::{Found, Model};
 use crate::error::Code;
+use crate::ir::cluster::cluster_of;
 use crate::ir::{Opcode, keys};
 use crate::materialize::clusters;
 
@@ -19,7 +20,7 @@ pub fn check(m: &mut Model<'_>) {
     let mut marked = func.ops().filter(|&op| func.has_attr(op, keys::MULTICAST)).peekable();
     let Some(&first) = marked.peek() else { return };
     let mut found = Found::default();
-    let Some((axis, ctas)) = clusters::cluster_of(func) else {
+    let Some((axis, ctas)) = cluster_of(func) else {
         found.bad(Code::E0708, first, "`multicast` in a kernel without clusters");
         return m.report(found);
     };
