@@ -20,7 +20,7 @@ pub(crate) fn parted(dims: &[u32], ctas: u32) -> Option<usize> {
 pub(crate) fn cluster_of(func: &Function) -> Option<(usize, u32)> {
     let AttrData::Array(list) = func.attr_data(func.attrs.get(keys::CLUSTER)?) else { return None };
     list.iter().enumerate().find_map(|(axis, &a)| match func.attr_data(a) {
-        AttrData::Int(n, _) if *n > 1 => Some((axis, u32::try_from(*n).ok()?)),
+        AttrData::Int(n, _) if (2..=16).contains(n) => Some((axis, u32::try_from(*n).ok()?)),
         _ => None,
     })
 }

@@ -36,9 +36,6 @@ const COARSE: u32 = 64;
 /// where setting up takes longer.
 const FIRST_TURN: u64 = 32;
 const FIRST_TURN_LARGE: u64 = 8;
-/// Steps that searches in clocks go on for without a better result, beside as many as the last one took. Of 591 kernels 40 take longer than 40 ms to schedule: of their time
-/// this saves half, and leaves the rounds of refinement more, by which their intervals get shorter by 1 %, one of them longer by 8 %.
-const PATIENCE: u64 = 20_000;
 /// Where no gap is left to halve a search goes back by so many halvings, with half as many steps more.
 const BACK: u32 = 3;
 
@@ -130,17 +127,12 @@ impl Modulo {
         // Above the bound by so much, where nothing was found yet: more each time.
         let mut rise = (at.proven / COARSE).max(1);
         // In clocks a part of so many is less than the weights are known by.
-        let coarse = l.g.monotone && l.o.ii_search == IiSearch::Auto;
-        let in_clocks = |known: Option<u32>| known.is_some_and(|ii| coarse && ii > LINEAR);
         let enough = |proven: u32, known: Option<u32>| {
-            in_clocks(known) && known.is_some_and(|ii| ii - proven <= ii / COARSE)
+            let coarse = l.g.monotone && l.o.ii_search == IiSearch::Auto;
+            known.is_some_and(|ii| coarse && ii > LINEAR && ii - proven <= ii / COARSE)
         };
-        let begun = left;
-        let mut at_success = left;
         while found > at.proven && found > at.floor && left > 0 && refused < self.turns.len() {
-            // Without a better one for longer than the last one took there is little to be had.
-            let tired = at_success - left > PATIENCE + (begun - at_success);
-            if enough(at.proven, known) || tired && in_clocks(known) {
+            if enough(at.proven, known) {
                 break;
             }
             let count = self.turns.len();
@@ -167,7 +159,6 @@ impl Modulo {
             match answer {
                 Answer::Found => {
                     (found, known, again) = (ii, Some(ii), true);
-                    at_success = left;
                     turn.shift = turn.shift.saturating_sub(1).max(1);
                     at.record(ii, Some(turn.engine.into()));
                 }
