@@ -357,6 +357,9 @@ settings! {
     /// CTAs of a cluster, next to each other along one axis of the grid, that load what they have in common together (TMA multicast). A grid must then have a multiple of so many
     /// CTAs along that axis. Kernels in which nothing is in common stay without, with a warning.
     cluster: u32 = 1, "cluster", Allowed::PowerOfTwo(1, 8);
+    /// Rows of tiles that CTAs take together, column by column, before they go on to the next ones, in kernels whose loops multiply tiles that follow two coordinates of the grid:
+    /// the second cache then holds what they share. `auto`: so many that they are 1024 rows of the result. 1: CTAs take tiles as the grid numbers them, as those of clusters do.
+    grid_group: Option<u32> = None, "grid-group", Allowed::PowerOfTwoOr(1, 64, "auto");
     /// 32-bit registers per thread that the widest tile of one slice may take.
     slice_regs: u32 = 64, "slice-regs", Allowed::PowerOfTwo(8, 128);
     /// Loads of matrix operands, loads in loops with products and stores of rows go through TMA where they can. It asks for pointers
@@ -693,7 +696,7 @@ mod tests {
         assert_eq!(
             text.join(" "),
             "target=module select-kernels=all scheduler=auto require-pipelining=false max-stages=unlimited pipeline-strategy=auto \
-             pipeline-depth=auto simt-warps=auto max-simt-agents=auto consumers=auto cluster=1 slice-regs=64 tma-rewrite=true smem-bytes=target \
+             pipeline-depth=auto simt-warps=auto max-simt-agents=auto consumers=auto cluster=1 grid-group=auto slice-regs=64 tma-rewrite=true smem-bytes=target \
              max-regs=target regalloc=report min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=DEBUG \
              published.constraint-mode=spec published.cycle-model=real published.selector=auto published.serial-threshold=8 \
              published.rrt-size-threshold=4096 published.arm-policy=first-success published.g2-horizon=growing \

@@ -9,7 +9,8 @@
 //! (barriers, phases, late engines, atomics, random interleavings) at 0 to D + 2 trips and must give what the placed function gives in program order. A refusal names a code and what is violated;
 //! one for a deadlock prints the cycle, and shortened rings are refused exactly where a run gets stuck.
 //!
-//! Nothing is sampled: some 25 000 mutants. The kernels are dealt to four tests, which run in parallel.
+//! All kernels are verified and run; one in three is damaged, some 8000 mutants, or all of them with `TILEAS_ALL_MUTANTS=1` (25 000, two minutes more). The kernels
+//! are dealt to four tests, which run in parallel.
 
 mod sim;
 
@@ -661,6 +662,7 @@ fn shard(number: usize) {
     let mut bad: Vec<String> = Vec::new();
     let mut seen: Vec<String> = Vec::new();
     std::panic::set_hook(Box::new(|_| {}));
+    let all = std::env::var_os("TILEAS_ALL_MUTANTS").is_some();
     for path in &files() {
         // Equal texts may stand in several files: all are compiled by every test that might run them.
         let text = std::fs::read_to_string(path).expect("readable");
@@ -711,6 +713,9 @@ fn shard(number: usize) {
                     continue;
                 }
             }
+            if !all && (seen.len() / SHARDS) % 3 != 0 {
+                continue;
+            }
             for m in mutants(&k.mat) {
                 total += 1;
                 let mut func = k.mat.clone();
@@ -754,7 +759,7 @@ fn shard(number: usize) {
     // Said before the assertion: another test may have silenced panics at that moment.
     println!("{}", bad.join("\n"));
     assert!(bad.is_empty(), "{} of {total}:\n{}", bad.len(), bad.join("\n"));
-    assert!(kernels > 30 && total > 2500, "{kernels} kernels, {total} mutants test too little");
+    assert!(kernels > 30 && total > 1000, "{kernels} kernels, {total} mutants test too little");
 }
 
 /// Tests that share the kernels.

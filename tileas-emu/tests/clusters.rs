@@ -153,27 +153,6 @@ const DAMAGE: &[Damage] = &[
     ),
     (
         "ring",
-        "an arrival for the CTA",
-        ".release.cluster.shared::cluster",
-        ".release.cta.shared::cluster",
-        &["race", "barrier.parity"],
-    ),
-    (
-        "ring",
-        "an arrival for the CTA by default",
-        "arrive.release.cluster.shared::cluster",
-        "arrive.shared::cluster",
-        &["race", "barrier.parity"],
-    ),
-    (
-        "ring",
-        "a wait for the CTA",
-        ".acquire.cluster.shared::cta",
-        ".acquire.cta.shared::cta",
-        &["race", "barrier.parity"],
-    ),
-    (
-        "ring",
         "a relaxed wait",
         ".acquire.cluster.shared::cta",
         ".relaxed.cluster.shared::cta",
@@ -341,6 +320,11 @@ const DAMAGE: &[Damage] = &[
     ("flag", "a relaxed load", "ld.acquire.cluster", "ld.relaxed.cluster", &["race"]),
     ("flag", "a load for the CTA", "ld.acquire.cluster", "ld.acquire.cta", &["race"]),
     ("flag", "a weak flag", "st.release.cluster.shared", "st.shared", &["race"]),
+    ("mail", "an arrival for the CTA", "arrive.release.cluster", "arrive.release.cta", &["race"]),
+    ("mail", "an arrival for the CTA by default", "arrive.release.cluster", "arrive", &["race"]),
+    ("mail", "a relaxed arrival", "arrive.release.cluster", "arrive.relaxed.cluster", &["race"]),
+    ("mail", "a wait for the CTA", "wait.parity.acquire.cluster", "wait.parity.acquire.cta", &["race"]),
+    ("mail", "no wait", "@!%p2 bra WAIT;", "", &["race", "undefined"]),
     ("commit", "no barrier before the first commit", READY, "", &["barrier.init"]),
     (
         "commit",
@@ -369,6 +353,22 @@ const ALSO_RIGHT: &[Damage] = &[
         "fence.acq_rel.cluster; barrier.cluster.arrive.relaxed.aligned;   // parts",
         &[],
     ),
+    // Slots that are over, of which nothing is read.
+    (
+        "ring",
+        "an arrival for the CTA",
+        ".release.cluster.shared::cluster",
+        ".release.cta.shared::cluster",
+        &[],
+    ),
+    (
+        "ring",
+        "an arrival for the CTA by default",
+        "arrive.release.cluster.shared::cluster",
+        "arrive.shared::cluster",
+        &[],
+    ),
+    ("ring", "a wait for the CTA", ".acquire.cluster.shared::cta", ".acquire.cta.shared::cta", &[]),
     ("reduce", "lanes that arrive one by one", ".aligned;", ";", &[]),
     (
         "ring",

@@ -198,8 +198,10 @@ fn clusters() {
 }
 
 const CLUSTERS: &[(&str, Quiet)] = &[
+    ("ring", (56, "narrow", OVER)),
     ("ring", (58, "later", EXPECT)),
     ("ring", (94, "later", "the lanes that free the slot run the fence too, after the barrier")),
+    ("ring", (99, "narrow", OVER)),
     ("reduce", (65, "drop", TOGETHER)),
     ("send", (37, "later", "the same lane runs the fence a little later")),
     ("send", (38, "drop", TOGETHER)),
@@ -214,12 +216,17 @@ const CLUSTERS: &[(&str, Quiet)] = &[
     ("copy", (54, "relaxed", "the wait has seen that the copy is over")),
     ("count", (28, "drop", TOGETHER)),
     ("flag", (25, "drop", TOGETHER)),
+    ("mail", (26, "drop", "the barrier of the cluster orders the initialisation")),
+    ("mail", (26, "later", "the barrier of the cluster orders the initialisation")),
+    ("mail", (27, "drop", TOGETHER)),
+    ("mail", (28, "relaxed", "the fence orders the initialisation")),
     ("commit", (19, "later", "the same lane runs the fence a little later")),
     ("commit", (20, "drop", TOGETHER)),
     ("commit", (26, "relaxed", "there is no data")),
     ("commit", (26, "narrow", "there is no data")),
 ];
 
+const OVER: &str = "the slot is written again, and nothing that was written before is read";
 const TOGETHER: &str = "the lanes have not gone apart";
 const EXPECT: &str = "the arrival itself is still missing, so the phase cannot end early";
 const LEADING: &str = "K-major operands with a swizzle do not use the leading dimension";

@@ -320,17 +320,10 @@ const PAIRS: &[Mutation] = &[
         &["race", "barrier.parity", "undefined", "barrier.arrive"],
     ),
     (
-        "producer waits for its CTA",
+        "producer's wait acquires nothing",
         "try_wait.parity.acquire.cluster",
-        "try_wait.parity.acquire.cta",
+        "try_wait.parity.relaxed.cluster",
         0,
-        &["race"],
-    ),
-    (
-        "consumers release to their CTA",
-        "mbarrier.arrive.release.cluster.shared::cluster",
-        "mbarrier.arrive.release.cta.shared::cluster",
-        1,
         &["race", "barrier.parity"],
     ),
     (

@@ -30,4 +30,5 @@ pub use jit::{Format, Jit, JitBuilder};
 pub use kernel::{Kernel, KernelArg};
 pub use tensor::{Element, Tensor};
 pub use tileas_draw::Options as DrawOptions;
+pub use tileas_emu::Mode as Timing;
 pub use tileas_launch::{Arg, Elem, LaunchMetadata};

@@ -829,7 +829,7 @@ pub const OPS: &[OpRow] = &[
         traits: EWS,
         rule: Rule::Custom,
         class: "Uniform",
-        doc: "0, 1, 2, … along the only dimension. Code is generated for i8, i16 and i32.",
+        doc: "0, 1, 2, … along the only dimension. Code is generated for integers of 8 to 64 bits.",
         ..BASE
     },
     OpRow {
@@ -1362,6 +1362,7 @@ pub const EXTRA_SYMBOLS: &[&str] = &[
     "tmem_base_at",
     "grid_wait",
     "cluster",
+    "grid_order",
     "target",
     "all",
     "elect",

@@ -14,7 +14,7 @@ use pyo3::types::PyBytes;
 use std::path::PathBuf;
 use tileas_codegen::{Context, Settings};
 use tileas_jit::cache::Disk;
-use tileas_jit::{Cache, Code, DrawOptions, Elem, EmulatorOptions, Entry, Error, Format, KernelArg};
+use tileas_jit::{Cache, Code, DrawOptions, Elem, EmulatorOptions, Entry, Error, Format, KernelArg, Timing};
 
 /// An error as `tileas.Error`.
 #[cold]
@@ -59,12 +59,19 @@ struct Device(tileas_jit::Device);
 #[pymethods]
 impl Device {
     #[staticmethod]
-    fn emulator(target: String, sms: u32) -> Device {
-        Device(tileas_jit::Device::emulator_with(EmulatorOptions {
-            target,
-            sms,
-            ..EmulatorOptions::default()
-        }))
+    fn emulator(target: String, sms: u32, timing: &str, seed: u64) -> PyResult<Device> {
+        let mode = match timing {
+            "fast" => Timing::Fast,
+            "latest" => Timing::Latest(seed),
+            "random" => Timing::Random(seed),
+            _ => {
+                let message = format!("no timing {timing}: fast, latest or random");
+                return Err(PyValueError::new_err(message));
+            }
+        };
+        let mut options = EmulatorOptions { target, sms, ..EmulatorOptions::default() };
+        options.run.mode = mode;
+        Ok(Device(tileas_jit::Device::emulator_with(options)))
     }
 
     #[staticmethod]

@@ -4,6 +4,7 @@ import ctypes
 import gc
 import json
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -252,6 +253,23 @@ def test_faults_of_kernels_are_errors():
     x = np.ones((32, 128), np.float32)
     kernel(x, x.copy(), x.copy())
     assert (x == 2).all()
+
+
+def test_timings_of_the_emulator(gemm):
+    # Without its waits the last store may be under way when the kernel ends: not where all is done at once.
+    hasty, waits = re.subn(r"cp\.async\.bulk\.wait_group[^;]*;", "", gemm.ptx)
+    assert waits > 0
+    for timing in ("fast", "latest", "random"):
+        for seed in (1, 2):
+            device = tileas.Device.emulator(timing=timing, seed=seed)
+            *args, want = operands()
+            tileas.Jit(device=device).compile(GEMM)(*args)
+            assert (args[3] == want).all()
+            kernel = tileas.Jit(device=device).load(hasty, gemm.metadata)
+            if timing == "latest":
+                fails("E1211", lambda: kernel(*args))
+    with pytest.raises(ValueError, match="fast, latest or random"):
+        tileas.Device.emulator(timing="slow")
 
 
 def test_threads_share_kernels():

@@ -207,12 +207,12 @@ def gemms(s):
             name = f"tileas 128x128, {on.sms} persistent CTAs, {consumers}"
             other = tileas.Jit(on, options={"consumers": consumers})
             race.add(name, ours("persistent", (on.sms,), 128, 128, other), want)
-        # Tiles of B, of all CTAs in a row of clusters, loaded once for two.
-        for bn in (64, 128, 256) if m // 128 % 2 == 0 else ():
-            for ctas in (1, 2):
-                pairs = tileas.Jit(on, options={"cluster": str(ctas)})
-                name = f"tileas 128x{bn}, a CTA a tile, clusters of {ctas}"
-                race.add(name, ours("plain", (m // 128, n // bn), 128, bn, pairs), want)
+        # Tiles as the grid numbers them, in bands of rows, and what CTAs have in common loaded once for two or four.
+        for bn in (64, 128, 256) if m // 128 % 4 == 0 else ():
+            for key, value in (("grid-group", "1"), ("grid-group", "auto"), ("cluster", "2"), ("cluster", "4")):
+                other = tileas.Jit(on, options={key: value})
+                name = f"tileas 128x{bn}, a CTA a tile, {key}={value}"
+                race.add(name, ours("plain", (m // 128, n // bn), 128, bn, other), want)
         race.add("Triton 128x256", by_triton(128, 256, 8, 3), want)
         for path in sorted((s.here / "cubins").glob(f"gemm-*-{on.target.rstrip('af')}.cubin")) if elem == "bf16" else ():
             tile = path.name.split("-")[1]

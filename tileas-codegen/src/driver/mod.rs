@@ -35,7 +35,7 @@ use crate::ir::{
 };
 use crate::isa::TargetIsa;
 use crate::lower::LowerScratch;
-use crate::materialize::{MaterializeScratch, clusters, verify};
+use crate::materialize::{MaterializeScratch, clusters, grid, verify};
 use crate::nvvm::{self, passes::CleanupScratch, verify::Checks};
 use crate::pass::Step;
 use crate::prepare::PrepareScratch;
@@ -397,7 +397,11 @@ impl Context {
         let buffered = scheduled.buffers(search)?;
         if job.does(Step::Materialize) {
             let mut made = buffered.materialize(isa, settings, &mut self.materialize, warnings)?;
-            if settings.cluster > 1 && !clusters::share(&mut made, settings.cluster) {
+            let clustered = settings.cluster > 1 && clusters::share(&mut made, settings.cluster);
+            if !clustered && let Some(order) = grid::order(func, settings.grid_group) {
+                order.set(&mut made);
+            }
+            if settings.cluster > 1 && !clustered {
                 let text =
                     format!("the CTAs of clusters of {} would load nothing in common", settings.cluster);
                 let note = "a load is in common if its place does not depend on the coordinate of the grid that tells them apart, and all run it equally often";

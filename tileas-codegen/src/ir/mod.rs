@@ -17,6 +17,7 @@ pub(crate) mod entities;
 mod fit;
 pub mod format;
 pub(crate) mod function;
+pub(crate) mod grid;
 mod inline;
 mod intern;
 pub mod layouts;

@@ -303,6 +303,13 @@ impl Atoms {
         let Some(kind) = self.kinds().find(|k| k.types.contains(&(r.a, r.b, r.acc))) else {
             return Err(self.why_no_kind(&r));
         };
+        let k = u32::from(kind.k);
+        if r.k == 0 || !r.k.is_multiple_of(k) {
+            return Err(format!(
+                "K = {} is not a positive multiple of {k}, the depth of kind {}",
+                r.k, kind.kind
+            ));
+        }
         let Some(shape) = kind.shapes.iter().find(|s| u32::from(s.m) == r.m) else {
             let ms: Vec<String> = kind.shapes.iter().map(|s| s.m.to_string()).collect();
             return Err(format!(
@@ -330,13 +337,6 @@ impl Atoms {
             return Err(format!(
                 "N = {} has no instruction with M = {} of kind {}, N is {least} to {most} in steps of {step}",
                 r.n, r.m, kind.kind
-            ));
-        }
-        let k = u32::from(kind.k);
-        if r.k == 0 || !r.k.is_multiple_of(k) {
-            return Err(format!(
-                "K = {} is not a positive multiple of {k}, the depth of kind {}",
-                r.k, kind.kind
             ));
         }
         Ok(MmaAtom { kind, request: r, k, k_steps: r.k / k })

@@ -9,6 +9,7 @@ use super::params::{ScalarInfo, Source};
 use super::{AgentCtx, Buffer, Lower, Pipe, Val, params};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::cluster;
+use crate::ir::grid::GridOrder;
 use crate::ir::{AttrData, Block, Op, Opcode, PipeDef, Signal, Space, TypeData, keys};
 use crate::nvvm::{Bb, Operand, Reg, Special};
 use crate::place::chains::rows_columns;
@@ -63,6 +64,9 @@ impl Lower<'_> {
         }
         if !self.pipes.is_empty() || !self.abi.maps.is_empty() {
             self.init_barriers(tid);
+        }
+        if let Some(order) = GridOrder::of(f) {
+            self.order_tiles(order);
         }
         let together = self.alloc_columns(warp);
         if self.cluster.is_some() {

@@ -14,7 +14,7 @@ use crate::layout::{LinearMap, Matrix, Side};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use crate::place::chains::rows_columns;
 use crate::storage::access::{is_in_registers, may_take_over};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 impl Lower<'_> {
     /// The tensor map register, box extents and swizzle span behind a descriptor operand.
@@ -77,66 +77,55 @@ impl Lower<'_> {
         let slot = self.stage(op, f.named_segment(op, "stage"))?;
         let bar = self.full_barrier(op, bar)?;
         let (addr, off) = self.slot_addr(&buf, slot);
-        let origin = self.origin(op, &tile)?;
-        let multicast = f.named_operand(op, "desc").and_then(|d| f.defining_op(d));
-        let together = self.cluster.filter(|_| multicast.is_some_and(|d| f.has_attr(d, keys::MULTICAST)));
-        if let Some(cluster) = together {
-            return self.tma_load_part(op, (map, m), (&tile, elem), (addr, off), bar, origin, cluster);
-        }
-        let form = match origin.len() {
-            1 => PtxOp::TmaLoad1d,
-            2 => PtxOp::TmaLoad2d,
-            3 => PtxOp::TmaLoad3d,
-            4 => PtxOp::TmaLoad4d,
-            5 => PtxOp::TmaLoad5d,
-            _ => return self.unsupported(op, "has rank 1 to 5"),
+        let mut origin = self.origin(op, &tile)?;
+        let desc = f.named_operand(op, "desc").and_then(|d| f.defining_op(d));
+        let all = self.all_ctas(desc.is_some_and(|d| f.has_attr(d, keys::MULTICAST)));
+        let addr = if all.is_some() { self.own_part(op, &tile, elem, m, addr, &mut origin)? } else { addr };
+        let form = match (origin.len(), all.is_some()) {
+            (1, false) => PtxOp::TmaLoad1d,
+            (2, false) => PtxOp::TmaLoad2d,
+            (3, false) => PtxOp::TmaLoad3d,
+            (4, false) => PtxOp::TmaLoad4d,
+            (5, false) => PtxOp::TmaLoad5d,
+            (2, true) => PtxOp::TmaLoadMulticast2d,
+            (3, true) => PtxOp::TmaLoadMulticast3d,
+            (4, true) => PtxOp::TmaLoadMulticast4d,
+            (5, true) => PtxOp::TmaLoadMulticast5d,
+            _ => return self.unsupported(op, "has rank 1 to 5, in a cluster 2 to 5"),
         };
         for (bytes, col) in self.slabs(m, &tile, elem) {
             let mut c = origin.clone();
             c[0] = self.b.fold_add(c[0], col);
             let list = self.b.list(&c.as_slice());
-            self.b.emit(form, &[Operand::addr(addr, off + bytes as i32), map.into(), list, bar]);
+            let mut operands: SmallVec<[Operand; 5]> =
+                smallvec![Operand::addr(addr, off + bytes as i32), map.into(), list, bar];
+            operands.extend(all.map(Operand::from));
+            self.b.emit(form, &operands);
         }
         Ok(())
     }
 
-    /// This CTA's part of the rows of a tile, into the slots of all CTAs of the cluster.
-    #[expect(clippy::too_many_arguments, reason = "what a load is made from")]
-    fn tma_load_part(
+    /// This CTA's part of the rows of a tile that all of the cluster load together: `origin` is moved there, and the result is where it lies in a slot at `addr`.
+    fn own_part(
         &mut self,
         op: Op,
-        (map, m): (Reg, usize),
-        (tile, elem): (&[u32], Scalar),
-        (addr, off): (Reg, i32),
-        bar: Operand,
-        mut origin: SmallVec<[Operand; 5]>,
-        (ctas, rank): (u32, Reg),
-    ) -> CodegenResult<()> {
+        tile: &[u32],
+        elem: Scalar,
+        map: usize,
+        addr: Reg,
+        origin: &mut [Operand],
+    ) -> CodegenResult<Reg> {
+        let Some((ctas, rank)) = self.cluster else { return Ok(addr) };
         let (Some(dim), Some((_, outer))) = (cluster::parted(tile, ctas), tile.split_last()) else {
             return self.err(Code::E0803, op, "the rows cannot be divided among the CTAs of the cluster");
-        };
-        let form = match origin.len() {
-            2 => PtxOp::TmaLoadMulticast2d,
-            3 => PtxOp::TmaLoadMulticast3d,
-            4 => PtxOp::TmaLoadMulticast4d,
-            5 => PtxOp::TmaLoadMulticast5d,
-            _ => return self.unsupported(op, "has rank 2 to 5"),
         };
         let first = self.b.fold_mul(rank, tile[dim] / ctas);
         let at = tile.len() - 1 - dim;
         origin[at] = self.b.fold_add(origin[at], first);
-        let columns = self.abi.maps[m].dims.last().copied().unwrap_or(1);
+        let columns = self.abi.maps[map].dims.last().copied().unwrap_or(1);
         let part = outer.iter().product::<u32>() / ctas * columns * elem.bytes();
         let skipped = self.b.fold_mul(rank, part);
-        let to = self.b.add_u32(addr, skipped);
-        let mask = self.b.mov_b16((1_u32 << ctas) - 1);
-        for (bytes, col) in self.slabs(m, tile, elem) {
-            let mut c = origin.clone();
-            c[0] = self.b.fold_add(c[0], col);
-            let list = self.b.list(&c.as_slice());
-            self.b.emit(form, &[Operand::addr(to, off + bytes as i32), map.into(), list, bar, mask.into()]);
-        }
-        Ok(())
+        Ok(self.b.add_u32(addr, skipped))
     }
 
     pub(super) fn tma_store(&mut self, op: Op) -> CodegenResult<()> {

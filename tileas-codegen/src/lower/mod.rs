@@ -17,6 +17,7 @@ mod element;
 mod frame;
 mod fuse;
 mod global;
+mod grid;
 mod lanes;
 mod math;
 mod memory;
@@ -303,6 +304,8 @@ pub(crate) struct Lower<'a> {
     pub lane: Option<Reg>,
     /// CTAs of the cluster, and which one this is.
     pub cluster: Option<(u32, Reg)>,
+    /// Coordinates of the CTA's tile, where they are not its own.
+    pub grid: [Option<Reg>; 3],
     pub agent: AgentCtx,
     /// Block that closes the open single-lane section.
     pub section: Option<nvvm::Bb>,
@@ -378,6 +381,7 @@ impl<'a> Lower<'a> {
             warp: None,
             lane: None,
             cluster: None,
+            grid: [None; 3],
             agent,
             section: None,
             requires: Vec::new(),

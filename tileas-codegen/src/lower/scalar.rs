@@ -24,10 +24,7 @@ impl Lower<'_> {
         let axis = || f.attr_int(op, keys::AXIS).unwrap_or(0);
         let x: Operand = match f.opcode(op) {
             O::Constant => self.constant(op, ty)?,
-            O::ProgramId => {
-                let s = [Special::CtaidX, Special::CtaidY, Special::CtaidZ];
-                self.b.special(s[axis().clamp(0, 2) as usize]).into()
-            }
+            O::ProgramId => self.program_id(axis()),
             O::NumPrograms => {
                 let s = [Special::NctaidX, Special::NctaidY, Special::NctaidZ];
                 self.b.special(s[axis().clamp(0, 2) as usize]).into()

@@ -23,6 +23,7 @@
 
 pub(crate) mod clusters;
 pub mod emit;
+pub(crate) mod grid;
 mod groups;
 mod peel;
 pub mod plan;

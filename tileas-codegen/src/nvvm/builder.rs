@@ -263,15 +263,6 @@ impl<'f> FuncBuilder<'f> {
         self.place(done);
     }
 
-    /// The same for a barrier at which threads of other CTAs arrive.
-    pub fn mbarrier_wait_cluster(&mut self, bar: impl Into<Operand>, parity: impl Into<Operand>) {
-        let (wait, done) = (self.func.block(), self.func.block());
-        self.place(wait);
-        let p = self.mbarrier_try_wait_parity_acquire_cluster(bar, parity);
-        self.br_if(p, true, wait, done);
-        self.place(done);
-    }
-
     /// `a + b` on 32 bits with constants folded. The result may be `a` or `b` itself: not for registers that are
     /// written again while the result is in use. So for the whole `fold_*` family.
     pub fn fold_add(&mut self, a: impl Into<Operand>, b: impl Into<Operand>) -> Operand {

@@ -341,7 +341,7 @@ pub static PASSES: &[PassInfo] = &[
         requires: Facts::PLACED.or(Facts::AGENTS).or(Facts::SCHEDULE).or(Facts::BUFFERS),
         provides: Facts::MATERIALIZED,
         preserves: Facts::NONE,
-        options: &["cluster", "tune.max-peeled-ops"],
+        options: &["cluster", "grid-group", "tune.max-peeled-ops"],
         ..pass(
             "tileas-materialize-schedule",
             "materialize",

@@ -4,7 +4,8 @@
 //! knows of them when its vector has that clock. [`Know`] keeps three vectors because one order is
 //! not enough: `g` is causality, `p` what of it crossed a proxy fence (asynchronous engines see
 //! only that of ordinary writes), `t` what tcgen05 operations are ordered after. Agents of other CTAs have
-//! vectors of their own, a [`View`] for each CTA; what goes from one CTA to another changes its view on the way.
+//! vectors of their own, a [`View`] for each CTA; what goes from one CTA to another changes its view on the way. Where
+//! that goes without the scope of the cluster, `r` alone comes along: what is over, not what it wrote.
 
 use std::rc::Rc;
 
@@ -131,6 +132,8 @@ pub struct View {
     pub t: Clock,
     /// Initialisations of mbarriers that crossed a `fence.mbarrier_init`; only in clusters of several CTAs.
     pub i: Clock,
+    /// What is over, see [`Released::over`].
+    pub r: Clock,
 }
 
 impl View {
@@ -140,6 +143,7 @@ impl View {
         self.p.join(&other.p);
         self.t.join(&other.t);
         self.i.join(&other.i);
+        self.r.join(&other.r);
     }
 }
 
@@ -167,6 +171,20 @@ impl Released {
     pub fn join(&mut self, other: &Released) {
         self.own.join(&other.own);
         join_foreign(&mut self.foreign, &other.foreign);
+    }
+
+    /// What is left of it for another CTA without the scope of the cluster: what is over, so that shared memory may be written again. Scopes are
+    /// about what is seen of writes. PTX makes no such difference, but kernels in use do: a release to the cluster costs 0.7 µs on an H100.
+    pub fn over(&self) -> Released {
+        let view = |v: &View| {
+            let mut r = v.r.clone();
+            r.join(&v.g);
+            View { p: v.p.clone(), r, ..View::default() }
+        };
+        Released {
+            own: view(&self.own),
+            foreign: self.foreign.iter().map(|(cta, v)| (*cta, view(v))).collect(),
+        }
     }
 
     /// Adds an agent's clock: one of CTA `cta`, where `own` has the release.
@@ -212,6 +230,8 @@ pub struct Know {
     pub t_in: Clock,
     /// Initialisations of mbarriers, see [`View::i`].
     pub i: Clock,
+    /// What is over, see [`View::r`].
+    pub r: Clock,
     /// Of other CTAs, by CTA number plus one.
     pub foreign: Vec<(u32, View)>,
     /// What fences of each scope and of wider ones released last, for relaxed atomics after them.
@@ -247,7 +267,7 @@ impl Know {
     pub fn released(&self) -> Released {
         let mut t = self.t_out.clone();
         t.join(&self.t_in);
-        let own = View { g: self.g.clone(), p: self.p.clone(), t, i: self.i.clone() };
+        let own = View { g: self.g.clone(), p: self.p.clone(), t, i: self.i.clone(), r: self.r.clone() };
         Released { own, foreign: self.foreign.clone() }
     }
 
@@ -257,6 +277,7 @@ impl Know {
         self.p.join(&r.own.p);
         self.t_in.join(&r.own.t);
         self.i.join(&r.own.i);
+        self.r.join(&r.own.r);
         join_foreign(&mut self.foreign, &r.foreign);
     }
 
@@ -289,6 +310,7 @@ impl Know {
         self.t_out.join(&o.t_out);
         self.t_in.join(&o.t_in);
         self.i.join(&o.i);
+        self.r.join(&o.r);
         join_foreign(&mut self.foreign, &o.foreign);
         for s in &o.fence_in {
             Sent::add(&mut self.fence_in, s.cta, s.scope, &s.what);

@@ -5,7 +5,7 @@
 //! Guarantee: two conflicting accesses that are not ordered by the vectors are reported when the
 //! second one is applied (a cell keeps one writer, so after a report the run ends).
 
-use super::clock::{Know, Released};
+use super::clock::{Clock, Know, Released};
 
 /// An access in a cell.
 #[derive(Copy, Clone, Default, Debug, PartialEq, Eq)]
@@ -82,8 +82,9 @@ pub struct Shadow {
 
 /// Of different CTAs.
 #[cold]
-fn ordered_across(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane) -> Option<Reason> {
-    let Some(view) = know.of(prior.cta).filter(|v| v.g.has(prior.agent, prior.lane, prior.clock)) else {
+fn ordered_across(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane, over: bool) -> Option<Reason> {
+    let has = |c: &Clock| c.has(prior.agent, prior.lane, prior.clock);
+    let Some(view) = know.of(prior.cta).filter(|v| has(&v.g) || over && has(&v.r)) else {
         return Some(Reason::Race);
     };
     let crossed = plane != Plane::Shared
@@ -93,12 +94,13 @@ fn ordered_across(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane) -> Opti
     (!crossed).then_some(Reason::Proxy)
 }
 
-fn ordered(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane, since: u32) -> Option<Reason> {
+/// Why an access does not come after an earlier one; `over`: it is enough that the earlier one is over.
+fn ordered(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane, since: u32, over: bool) -> Option<Reason> {
     if prior.cta == 0 || prior.mask & now.mask == 0 || prior.atomic && now.atomic {
         return None;
     }
     if prior.cta != now.cta {
-        return ordered_across(prior, now, know, plane);
+        return ordered_across(prior, now, know, plane, over);
     }
     if prior.agent == now.agent {
         // Lanes of one store to one place: some lane's value wins.
@@ -114,7 +116,8 @@ fn ordered(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane, since: u32) ->
         let seen = know.t_in.get(prior.agent) >= prior.clock || know.g.get(prior.agent) >= prior.clock;
         return Some(if seen { Reason::TensorFence } else { Reason::Race });
     }
-    if !know.g.has(prior.agent, prior.lane, prior.clock) {
+    let has = |c: &Clock| c.has(prior.agent, prior.lane, prior.clock);
+    if !has(&know.g) && !(over && has(&know.r)) {
         return Some(Reason::Race);
     }
     // Reads too: on an H100 a bulk copy into a ring overtook the loads of its slot, whose threads had only arrived at the barrier.
@@ -177,7 +180,9 @@ impl Shadow {
         since: u32,
     ) -> Result<(), Conflict> {
         let Some(&cell) = self.cells.get(i) else { return Ok(()) };
-        if let Some(reason) = ordered(&cell.write, &now, know, plane, since) {
+        // Shared memory is one place, and what is over there has been done.
+        let over = write && plane == Plane::Shared;
+        if let Some(reason) = ordered(&cell.write, &now, know, plane, since, over) {
             return Err(Conflict { reason, prior: cell.write, prior_write: true });
         }
         let r = cell.read;
@@ -189,11 +194,11 @@ impl Shadow {
             if r.cta != 0 {
                 if r.agent == MANY {
                     for p in &self.sets[r.clock as usize] {
-                        if let Some(reason) = ordered(p, &now, know, plane, since) {
+                        if let Some(reason) = ordered(p, &now, know, plane, since, over) {
                             return Err(Conflict { reason, prior: *p, prior_write: false });
                         }
                     }
-                } else if let Some(reason) = ordered(&r, &now, know, plane, since) {
+                } else if let Some(reason) = ordered(&r, &now, know, plane, since, over) {
                     return Err(Conflict { reason, prior: r, prior_write: false });
                 }
                 self.clear_reads(i);
@@ -212,7 +217,7 @@ impl Shadow {
             }
         } else {
             let full = Epoch { mask: 15, ..now };
-            if ordered(&r, &full, know, plane, since).is_none() && r.mask & !now.mask == 0 {
+            if ordered(&r, &full, know, plane, since, over).is_none() && r.mask & !now.mask == 0 {
                 self.cells[i].read = now;
             } else {
                 let k = self.free.pop().unwrap_or(self.sets.len() as u32);

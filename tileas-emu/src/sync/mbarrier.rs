@@ -16,7 +16,7 @@ use crate::decode::build::{Addr, Build};
 use crate::decode::table::{Row, row};
 use crate::decode::{Exec, R};
 use crate::detect::Ticket;
-use crate::detect::clock::{Released, Scope};
+use crate::detect::clock::{Clock, Released, Scope};
 use crate::detect::shadow::Epoch;
 use crate::exec::cx::{Cx, lanes, rank_of};
 use crate::exec::{Flow, Trap, Wait, X};
@@ -38,8 +38,10 @@ struct Passed {
 impl Passed {
     /// Whether it comes before what a phase's arrivals released.
     fn before(&self, done: &Released) -> bool {
-        let by =
-            |(mask, clock): (u32, u32)| lanes(mask).any(|l| done.own.g.has(self.warp, l as u8 + 1, clock));
+        let by = |(mask, clock): (u32, u32)| {
+            let has = |c: &Clock, l: usize| c.has(self.warp, l as u8 + 1, clock);
+            lanes(mask).any(|l| has(&done.own.g, l) || has(&done.own.r, l))
+        };
         by(self.at) || self.joined.is_some_and(by)
     }
 }
@@ -61,7 +63,7 @@ pub struct Mbarrier {
     pub collected: Released,
     /// What the last completed phase released.
     pub done: Released,
-    /// What threads of other CTAs release to the cluster in the present phase.
+    /// What threads of other CTAs release in the present phase: to the cluster, or what is over.
     wide: Released,
     /// The same of the last completed phase.
     wide_done: Released,
@@ -247,9 +249,9 @@ impl Cx<'_> {
             cta.receive(at, release, from, false)?;
             return cta.arrive(at, count);
         }
-        if scope >= Scope::Cluster {
-            cta.receive(at, &release.moved(from, to), from, false)?;
-        }
+        let moved =
+            if scope >= Scope::Cluster { release.moved(from, to) } else { release.over().moved(from, to) };
+        cta.receive(at, &moved, from, false)?;
         let b = cta.mbarrier(at)?;
         let (seen, by) = (b.seen, (epoch.cta, epoch.agent, epoch.lane));
         b.remote.retain(|(e, phase)| *phase >= seen && (e.cta, e.agent, e.lane) != by);
@@ -463,6 +465,8 @@ fn passed(cx: &mut Cx<'_>, address: u32, m: u32, done: bool, acquire: Option<Sco
         know.acquire(&b.done);
         if scope >= Scope::Cluster {
             know.acquire(&b.wide_done);
+        } else {
+            know.acquire(&b.wide_done.over());
         }
         // A later wait of the same lanes comes after the earlier one.
         let passed = Passed { warp: w, at: (m, clock), joined: None, line };

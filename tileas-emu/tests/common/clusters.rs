@@ -4,7 +4,7 @@
 use tileas_emu::{Arg, BufferId, Launch, Memory};
 
 /// The kernels that [`Case`] knows.
-pub const NAMES: [&str; 7] = ["ring", "reduce", "send", "copy", "count", "flag", "commit"];
+pub const NAMES: [&str; 8] = ["ring", "reduce", "send", "copy", "count", "flag", "mail", "commit"];
 
 /// The kernel of a name, as a module.
 pub fn entry(name: &str) -> String {
@@ -61,7 +61,7 @@ fn plan(name: &str) -> (u32, Vec<u32>) {
         "send" => (4, each(&|c, l| x((c ^ 1) * 32 + l) + 2 * l as u32 + 5, 4)),
         "copy" => (4, each(&|c, l| x((c ^ 1) * 32 + l), 4)),
         "count" => (4, (0..2).flat_map(|c| [(0..64).map(|i| x(c * 64 + i)).sum(), 64]).collect()),
-        "flag" => (4, (0..2).map(x).collect()),
+        "flag" | "mail" => (4, (0..2).map(x).collect()),
         "commit" => (4, (0..128).collect()),
         _ => panic!("{name}"),
     }

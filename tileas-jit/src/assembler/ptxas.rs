@@ -6,6 +6,7 @@
 
 use super::{Assembler, Options, ptx_of_release, refusal, release::release};
 use crate::cubin::Cubin;
+use crate::driver::nvjitlink::remark;
 use crate::error::{Code, Error};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -109,9 +110,7 @@ impl Assembler for Ptxas {
                 Error::new(Code::E1203, format!("{} ends with {status}: {said}", self.path.display()))
             });
         }
-        if !said.is_empty() {
-            log::debug!("ptxas: {}", said.trim_end());
-        }
+        remark("ptxas", &said);
         let bytes = std::fs::read(folder.path().join("kernel.cubin"));
         let bytes = bytes.map_err(|e| trouble(&self.path, "wrote no machine code", &e))?;
         Cubin::new(bytes)

@@ -127,10 +127,17 @@ impl Library {
             return if own_fault { Err(failed(call, result, &said)) } else { Ok(Outcome::Refused(said)) };
         }
         let remarks = job.text("GetInfoLog", self.remarks)?;
-        if !remarks.is_empty() {
-            log::debug!("nvJitLink: {remarks}");
-        }
+        remark("nvJitLink", &remarks);
         job.read("GetLinkedCubin", self.cubin).map(Outcome::Image)
+    }
+}
+
+/// Hands on what an assembler remarks of code that it has made: a warning where that costs time, as where it makes the products of a
+/// warpgroup one at a time.
+pub(crate) fn remark(tool: &str, said: &str) {
+    for line in said.lines().filter(|l| !l.trim().is_empty()) {
+        let level = if line.contains("Performance Loss") { log::Level::Warn } else { log::Level::Debug };
+        log::log!(level, "{tool}: {}", line.trim());
     }
 }
 

@@ -62,9 +62,10 @@ class Device:
         self._number = number
 
     @staticmethod
-    def emulator(target: str = "sm_100a", sms: int = 4) -> Device:
-        """The emulator: kernels run on the CPU, under detectors."""
-        return Device(_tileas.Device.emulator(target, sms), None)
+    def emulator(target: str = "sm_100a", sms: int = 4, timing: str = "fast", seed: int = 1) -> Device:
+        """The emulator: kernels run on the CPU, under detectors. `timing`: when asynchronous work completes, `fast` (at once), `latest` (when
+        nothing else can happen) or `random`; the last two depend on `seed`."""
+        return Device(_tileas.Device.emulator(target, sms, timing, seed), None)
 
     @staticmethod
     def cuda(number: int = 0) -> Device:

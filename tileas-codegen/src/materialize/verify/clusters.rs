@@ -21,7 +21,11 @@ pub fn check(m: &mut Model<'_>) {
     let Some(&first) = marked.peek() else { return };
     let mut found = Found::default();
     let Some((axis, ctas)) = cluster_of(func) else {
-        found.bad(Code::E0708, first, "`multicast` in a kernel without clusters");
+        found.bad(
+            Code::E0708,
+            first,
+            "`multicast` in a kernel without clusters of several CTAs along one axis",
+        );
         return m.report(found);
     };
     let plan = clusters::plan(func, axis as i64, ctas);
