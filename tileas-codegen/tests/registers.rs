@@ -320,7 +320,7 @@ fn planned_spills_relieve_the_assembler() {
     );
     assert!(bytes[1] < bytes[0], "{bytes:?}");
     // 6032 and 3732 as granules are stored and loaded.
-    assert!(planned[0] <= 5_000 && planned[1] <= 3_400, "{planned:?}");
+    assert!(planned[0] <= 5_000 && planned[1] <= 3_500, "{planned:?}");
     assert!(better >= 4, "{better} kernels over their budget fit after planning");
 }
 

@@ -270,7 +270,9 @@ impl LaunchMetadata {
             return Err(Error::new(Code::E1107, format!("tensor map over {name}, which is no view")));
         };
         if let Some(d) = view.extents.iter().position(|&n| n == 0) {
-            let text = format!("extent {d} of {name} is 0, and no tensor map is of an empty tensor (`tma-rewrite=false` does without)");
+            let text = format!(
+                "extent {d} of {name} is 0, and no tensor map is of an empty tensor (`tma-rewrite=false` does without)"
+            );
             return Err(Error::new(Code::E1107, text));
         }
         let list = |all: &[Expr]| -> Result<SmallVec<[u64; 5]>, Error> {

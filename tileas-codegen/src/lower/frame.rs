@@ -65,7 +65,7 @@ impl Lower<'_> {
         if !self.pipes.is_empty() || !self.abi.maps.is_empty() {
             self.init_barriers(tid);
         }
-        if let Some(order) = GridOrder::of(f) {
+        if let Some(order) = GridOrder::of(f).filter(|_| self.cluster.is_none()) {
             self.order_tiles(order);
         }
         let together = self.alloc_columns(warp);

@@ -7,7 +7,7 @@
 //! 2. *Down* ([`Modulo::down`]): while the II found is above the proven bound and steps are left, the searches of [`search`] take
 //!    turns at smaller ones. The search over orders is asked at the bound as well, where it finds or refutes. Where a refutation
 //!    is one of all smaller II as well ([`crate::graph::Graph`]) they begin near the bound and go up until one finds, halve what is left, and
-//!    above [`LINEAR`] end one part in [`COARSE`] above what is refuted, or when they lose [`PATIENCE`].
+//!    above [`LINEAR`] end one part in [`COARSE`] above what is refuted.
 //! 3. *Polish* ([`polish`], [`lifetime`]): fewer stages, then shorter lives of values, at the II found.
 //!
 //! Guarantee: starts are legal, bound ≤ II ≤ cap. Deterministic: budgets are counted in steps. What each search is worth is
@@ -38,9 +38,6 @@ const FIRST_TURN: u64 = 32;
 const FIRST_TURN_LARGE: u64 = 8;
 /// Where no gap is left to halve a search goes back by so many halvings, with half as many steps more.
 const BACK: u32 = 3;
-/// Above [`LINEAR`] searches end when so many steps, and as many as led to the last success, brought none. On 96 kernels and 440 random ones they take half of the time
-/// that they take without, and no II is longer by more than a fiftieth.
-const PATIENCE: u64 = 20_000;
 
 /// Where a turn looks.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -129,13 +126,13 @@ impl Modulo {
         let (mut k, mut refused) = (0, 0);
         // Above the bound by so much, where nothing was found yet: more each time.
         let mut rise = (at.proven / COARSE).max(1);
-        let coarse = |ii: u32| l.g.monotone && l.o.ii_search == IiSearch::Auto && ii > LINEAR;
         // In clocks a part of so many is less than the weights are known by.
-        let enough = |proven: u32, known: Option<u32>| known.is_some_and(|ii| coarse(ii) && ii - proven <= ii / COARSE);
-        let (begun, mut at_success) = (left, left);
+        let enough = |proven: u32, known: Option<u32>| {
+            let coarse = l.g.monotone && l.o.ii_search == IiSearch::Auto;
+            known.is_some_and(|ii| coarse && ii > LINEAR && ii - proven <= ii / COARSE)
+        };
         while found > at.proven && found > at.floor && left > 0 && refused < self.turns.len() {
-            let tired = at_success - left > PATIENCE + (begun - at_success);
-            if enough(at.proven, known) || tired && known.is_some_and(coarse) {
+            if enough(at.proven, known) {
                 break;
             }
             let count = self.turns.len();
@@ -161,7 +158,7 @@ impl Modulo {
             }
             match answer {
                 Answer::Found => {
-                    (found, known, again, at_success) = (ii, Some(ii), true, left);
+                    (found, known, again) = (ii, Some(ii), true);
                     turn.shift = turn.shift.saturating_sub(1).max(1);
                     at.record(ii, Some(turn.engine.into()));
                 }

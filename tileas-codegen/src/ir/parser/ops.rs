@@ -447,8 +447,9 @@ impl<'a> Parser<'a, '_> {
                         let ty = ty.filter(|_| seg.bracket || alike.contains(&index));
                         let Some(ty) = ty else {
                             let text = quote(self.lex.slice(loc.start as usize, loc.end as usize));
-                            let message =
-                                format!("the type of literal {text} is not known here, expected a value, such as that of a `constant`");
+                            let message = format!(
+                                "the type of literal {text} is not known here, expected a value, such as that of a `constant`"
+                            );
                             return Err(CodegenError::new(Code::E0007, loc, message));
                         };
                         self.literal(block, number, ty, loc)?
