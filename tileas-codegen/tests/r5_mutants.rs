@@ -713,7 +713,7 @@ fn shard(number: usize) {
                     continue;
                 }
             }
-            if !all && (seen.len() / SHARDS) % 3 != 0 {
+            if !all && !(seen.len() / SHARDS).is_multiple_of(3) {
                 continue;
             }
             for m in mutants(&k.mat) {

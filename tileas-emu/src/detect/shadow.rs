@@ -117,7 +117,7 @@ fn ordered(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane, since: u32, ov
         return Some(if seen { Reason::TensorFence } else { Reason::Race });
     }
     let has = |c: &Clock| c.has(prior.agent, prior.lane, prior.clock);
-    if !has(&know.g) && !(over && has(&know.r)) {
+    if !(has(&know.g) || over && has(&know.r)) {
         return Some(Reason::Race);
     }
     // Reads too: on an H100 a bulk copy into a ring overtook the loads of its slot, whose threads had only arrived at the barrier.
