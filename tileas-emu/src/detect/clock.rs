@@ -1,7 +1,7 @@
 //! Vector clocks and what a thread of execution knows.
 //!
 //! Agents are warps and asynchronous engines. An agent's accesses carry its clock; another agent
-//! knows of them when its vector has that clock. [`Know`] keeps three vectors because one order is
+//! knows of them when its vector has that clock. [`Know`] keeps several vectors because one order is
 //! not enough: `g` is causality, `p` what of it crossed a proxy fence (asynchronous engines see
 //! only that of ordinary writes), `t` what tcgen05 operations are ordered after. Agents of other CTAs have
 //! vectors of their own, a [`View`] for each CTA; what goes from one CTA to another changes its view on the way. Where
@@ -173,7 +173,7 @@ impl Released {
         join_foreign(&mut self.foreign, &other.foreign);
     }
 
-    /// What is left of it for another CTA without the scope of the cluster: what is over, so that shared memory may be written again. Scopes are
+    /// What is left of it for another CTA without the scope of the cluster: what is over, so that shared memory may be written again ([`super::shadow`]). Scopes are
     /// about what is seen of writes. PTX makes no such difference, but kernels in use do: a release to the cluster costs 0.7 µs on an H100.
     pub fn over(&self) -> Released {
         let view = |v: &View| {

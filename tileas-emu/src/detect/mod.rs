@@ -138,7 +138,7 @@ impl Det {
     /// State of CTA `cta` (number plus one) with `warps` warps.
     pub fn new(on: Detectors, cta: u32, cluster: Rc<[u32]>, warps: u32, smem_bytes: usize) -> Self {
         let (smem, tmem) = if on.races {
-            (Shadow::new(smem_bytes.div_ceil(4)), Shadow::new(128 * 512))
+            (Shadow::of(cta, smem_bytes.div_ceil(4)), Shadow::new(128 * 512))
         } else {
             Default::default()
         };

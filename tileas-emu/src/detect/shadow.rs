@@ -74,6 +74,8 @@ const MANY: u16 = u16::MAX;
 /// Cells of one memory.
 #[derive(Default, Debug)]
 pub struct Shadow {
+    /// The CTA, plus one, whose memory it is; 0: of nobody alone.
+    owner: u32,
     cells: Vec<Cell>,
     /// Read sets of cells with `read.agent == MANY`; `read.clock` is the index.
     sets: Vec<Vec<Epoch>>,
@@ -128,7 +130,12 @@ fn ordered(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane, since: u32, ov
 impl Shadow {
     /// A shadow of `cells` cells.
     pub fn new(cells: usize) -> Self {
-        Self { cells: vec![Cell::default(); cells], sets: Vec::new(), free: Vec::new() }
+        Self { cells: vec![Cell::default(); cells], ..Self::default() }
+    }
+
+    /// The same of memory of a CTA, by its number plus one.
+    pub fn of(owner: u32, cells: usize) -> Self {
+        Self { owner, ..Self::new(cells) }
     }
 
     /// Whether it has cells.
@@ -180,9 +187,11 @@ impl Shadow {
         since: u32,
     ) -> Result<(), Conflict> {
         let Some(&cell) = self.cells.get(i) else { return Ok(()) };
-        // Shared memory is one place, and what is over there has been done.
-        let over = write && plane == Plane::Shared;
-        if let Some(reason) = ordered(&cell.write, &now, know, plane, since, over) {
+        // For a write to shared memory it is enough that what was before is over: reads, and writes that are done by then, the CTA's own and those of copies, but not stores of
+        // other CTAs, which may still be on their way. An atomic reads as well.
+        let over = write && !now.atomic && plane == Plane::Shared;
+        let done = over && (cell.write.is_async || cell.write.cta == self.owner);
+        if let Some(reason) = ordered(&cell.write, &now, know, plane, since, done) {
             return Err(Conflict { reason, prior: cell.write, prior_write: true });
         }
         let r = cell.read;
@@ -283,5 +292,27 @@ mod tests {
         assert_eq!(s.access(0, engine, false, &know, Plane::Shared, 0).unwrap_err().reason, Reason::Proxy);
         know.p.raise(0, 1);
         s.access(0, engine, false, &know, Plane::Shared, 0).unwrap();
+    }
+
+    #[test]
+    fn what_is_over_may_be_written_again() {
+        use crate::detect::clock::View;
+        let other = Epoch { cta: 2, ..by(7, 3) };
+        let copy = Epoch { is_async: true, ..other };
+        let mut r = Clock::default();
+        r.raise(7, 3);
+        let know = Know { foreign: vec![(2, View { r, ..View::default() })], ..Know::default() };
+        let nothing = Know::default();
+        let reason = |first: Epoch, wrote: bool, now: Epoch, write: bool| {
+            let mut s = Shadow::of(1, 1);
+            s.access(0, first, wrote, &nothing, Plane::Shared, 0).unwrap();
+            s.access(0, now, write, &know, Plane::Shared, 0).err().map(|c| c.reason)
+        };
+        assert_eq!(reason(other, false, by(0, 1), true), None);
+        assert_eq!(reason(copy, true, by(0, 1), true), None);
+        assert_eq!(reason(copy, true, by(0, 1), false), Some(Reason::Race));
+        assert_eq!(reason(other, true, by(0, 1), true), Some(Reason::Race));
+        let atomic = Epoch { atomic: true, ..by(0, 1) };
+        assert_eq!(reason(copy, true, atomic, true), Some(Reason::Race));
     }
 }

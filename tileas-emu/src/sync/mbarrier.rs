@@ -2,7 +2,7 @@
 //!
 //! A phase completes when no arrival and no transaction byte is pending. A release of every arrival
 //! and completion is collected and handed to the waiters of that phase; those of threads of other CTAs
-//! of the cluster only where the arrival and the wait are for the cluster, and those of their `st.async` and `red.async`
+//! of the cluster only where the arrival and the wait are for the cluster (else just that accesses are over), and those of their `st.async` and `red.async`
 //! where the wait is. Copies and commits signal where their data goes: a wait for the CTA is enough for these themselves,
 //! wherever they were issued, not for what their threads did before.
 //! Detected: more arrivals than the count, transaction bytes beyond the expected ones, use before
