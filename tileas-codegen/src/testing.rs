@@ -14,6 +14,9 @@ pub mod agents {
         crate::agents::plan_agents(func, &classify(func, isa.acc_home())?, isa, opts)
     }
 }
+pub mod grid {
+    pub use crate::ir::{cluster::cluster_of, grid::GridOrder};
+}
 pub mod buffers {
     pub use crate::buffers::depth::Why;
     pub use crate::buffers::needs::runs;

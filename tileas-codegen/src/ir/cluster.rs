@@ -20,7 +20,7 @@ pub(crate) fn parted(dims: &[u32], ctas: u32) -> Option<usize> {
 }
 
 /// The cluster of a kernel: its axis and its CTAs, if it has more than one. They lie along one axis: no other cluster is one.
-pub(crate) fn cluster_of(func: &Function) -> Option<(usize, u32)> {
+pub fn cluster_of(func: &Function) -> Option<(usize, u32)> {
     let AttrData::Array(list) = func.attr_data(func.attrs.get(keys::CLUSTER)?) else { return None };
     let size = |&a: &Attr| match func.attr_data(a) {
         AttrData::Int(n, _) => u32::try_from(*n).ok().filter(|n| (1..=MAX_CTAS).contains(n)),

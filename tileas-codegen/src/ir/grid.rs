@@ -7,7 +7,7 @@ use super::{AttrData, Function, keys};
 
 /// An order of the tiles of a grid.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GridOrder {
+pub struct GridOrder {
     /// The axis of the grid along which rows of tiles are counted.
     pub rows: u32,
     /// That of columns.

@@ -599,10 +599,20 @@ impl Lower<'_> {
                 Form::Vector(v) => self.vector_store(v + p.elem, &data, words.ty),
                 form => self.matrix_store(form, data, words.ty),
             };
-            if let Some(p) = guard {
+            let Some(p) = guard else {
+                self.b.emit(form, &[addr, value]);
+                continue;
+            };
+            if matches!(side.form, Form::Vector(_)) {
                 self.b.on(p);
+                self.b.emit(form, &[addr, value]);
+            } else {
+                // Matrices are stored by whole warps, which a predicate does not show.
+                let end = self.b.block();
+                self.b.br_on_not(p, end);
+                self.b.emit(form, &[addr, value]);
+                self.b.place(end);
             }
-            self.b.emit(form, &[addr, value]);
         }
     }
 

@@ -741,6 +741,12 @@ impl Lower<'_> {
                 self.b.fold_shr(bits, 16)
             }
             Scalar::F32 => self.float_bits(x),
+            Scalar::E4M3 | Scalar::E5M2 | Scalar::UE8M0 => {
+                let x = self.b.as_reg(RegTy::F32, x);
+                let pair = self.pair_of_bytes(x, x, from);
+                let both = self.b.cvt_u32_u16(pair);
+                self.b.fold_and(both, 0xff)
+            }
             s if s.is_int() && s.bits() <= 32 => x,
             s => return self.unsupported(op, format!("does not take the bits of {}", s.name())),
         };
@@ -755,6 +761,11 @@ impl Lower<'_> {
                 self.float_of_bits(bits)
             }
             Scalar::F32 => self.float_of_bits(bits),
+            Scalar::E4M3 | Scalar::E5M2 | Scalar::UE8M0 => {
+                let bits = self.b.as_reg(RegTy::B32, bits);
+                let pair = self.b.cvt_u16_u32(bits);
+                self.widened(pair, to)[0]
+            }
             s if s.is_int() => bits,
             s => return self.unsupported(op, format!("does not make bits a {}", s.name())),
         })

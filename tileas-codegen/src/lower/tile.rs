@@ -200,7 +200,7 @@ impl Lower<'_> {
     }
 
     /// Two 8-bit floats in f32.
-    fn widened(&mut self, pair: Reg, elem: Scalar) -> [Operand; 2] {
+    pub(super) fn widened(&mut self, pair: Reg, elem: Scalar) -> [Operand; 2] {
         if elem == Scalar::UE8M0 && !self.converts_scales() {
             let both = self.b.reg(RegTy::B32);
             self.b.pack_b32_b16_to(both, [pair, pair]);
@@ -575,7 +575,7 @@ impl Lower<'_> {
         // A choice takes elements as they are.
         let moves = converts || matches!(f.opcode(op), Opcode::Select | Opcode::Bitcast);
         let computes = |s: &Scalar| match s {
-            Scalar::UE8M0 => converts,
+            Scalar::UE8M0 => converts || f.opcode(op) == Opcode::Bitcast,
             Scalar::TF32 => converts,
             s => {
                 s.is_int()

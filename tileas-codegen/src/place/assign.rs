@@ -27,6 +27,9 @@ use crate::storage::scratch::Reduction;
 use cranelift_entity::EntityRef;
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::hash_map::Entry;
 
 /// Most entries of a table of costs.
 const MOST_ENTRIES: usize = 200_000;
@@ -999,6 +1002,7 @@ impl<'a> Assignment<'a> {
         for (n, node) in self.nodes.iter().enumerate() {
             factors.push(Factor { vars: smallvec![n], table: node.own.clone() });
         }
+        let mut known: FxHashMap<(usize, usize), usize> = FxHashMap::default();
         for u in 0..self.uses.len() {
             let Use { value, op, from, to, weight } = self.uses[u];
             let Some(to) = to.filter(|&to| to != from) else { continue };
@@ -1016,10 +1020,15 @@ impl<'a> Assignment<'a> {
                     table.push(cost.saturating_mul(weight));
                 }
             }
-            let known = factors.iter_mut().find(|f| f.vars.as_slice() == [from, to]);
-            match known {
-                Some(f) => f.table.iter_mut().zip(table).for_each(|(x, y)| *x = x.saturating_add(y)),
-                None => factors.push(Factor { vars: smallvec![from, to], table }),
+            match known.entry((from, to)) {
+                Entry::Occupied(at) => {
+                    let sums = &mut factors[*at.get()].table;
+                    sums.iter_mut().zip(table).for_each(|(x, y)| *x = x.saturating_add(y));
+                }
+                Entry::Vacant(at) => {
+                    at.insert(factors.len());
+                    factors.push(Factor { vars: smallvec![from, to], table });
+                }
             }
         }
         eliminate(&sizes, &factors).unwrap_or_else(|| descend(&sizes, &factors))
@@ -1070,35 +1079,49 @@ impl Factor {
     }
 }
 
-/// The least sum, by eliminating nodes. `None`: a table would be too large.
+/// The numbers of the factors that a node is in.
+fn incident(sizes: &[usize], factors: &[Factor]) -> Vec<Vec<usize>> {
+    let mut of = vec![Vec::new(); sizes.len()];
+    for (i, f) in factors.iter().enumerate() {
+        for &v in &f.vars {
+            of[v].push(i);
+        }
+    }
+    of
+}
+
+/// The least sum, by eliminating nodes, those of the smallest table first. `None`: a table would be too large.
 fn eliminate(sizes: &[usize], factors: &[Factor]) -> Option<Vec<usize>> {
-    let mut left: Vec<Factor> = factors.to_vec();
-    let mut open: Vec<usize> = (0..sizes.len()).collect();
+    let mut factors = factors.to_vec();
+    let mut of = incident(sizes, &factors);
+    let neighbours = |x: usize, mine: &[usize], factors: &[Factor]| -> SmallVec<[usize; 4]> {
+        let vars = mine.iter().flat_map(|&i| factors[i].vars.iter().copied());
+        let mut all: SmallVec<[usize; 4]> = vars.filter(|&v| v != x).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    };
+    let entries =
+        |x: usize, around: &[usize]| around.iter().fold(sizes[x], |n, &v| n.saturating_mul(sizes[v]));
+    let mut now: Vec<usize> =
+        (0..sizes.len()).map(|x| entries(x, &neighbours(x, &of[x], &factors))).collect();
+    let mut next: BinaryHeap<Reverse<(usize, usize)>> =
+        now.iter().enumerate().map(|(x, &n)| Reverse((n, x))).collect();
     // In order of elimination: the node, its neighbours, and its choice for each of theirs.
     let mut done: Vec<(usize, SmallVec<[usize; 4]>, Vec<usize>)> = Vec::new();
-    while !open.is_empty() {
-        let neighbours = |x: usize| -> SmallVec<[usize; 4]> {
-            let mut all: SmallVec<[usize; 4]> = left
-                .iter()
-                .filter(|f| f.vars.contains(&x))
-                .flat_map(|f| f.vars.iter().copied())
-                .filter(|&v| v != x)
-                .collect();
-            all.sort_unstable();
-            all.dedup();
-            all
-        };
-        let entries = |x: usize| neighbours(x).iter().fold(sizes[x], |n, &v| n.saturating_mul(sizes[v]));
-        let (at, x) = open.iter().copied().enumerate().min_by_key(|&(_, x)| (entries(x), x))?;
-        if entries(x) > MOST_ENTRIES {
+    let mut choice = vec![0; sizes.len()];
+    while let Some(Reverse((n, x))) = next.pop() {
+        // What changed meanwhile stands there again.
+        if n != now[x] {
+            continue;
+        }
+        if n > MOST_ENTRIES {
             return None;
         }
-        let around = neighbours(x);
-        open.remove(at);
-        let (mine, others): (Vec<Factor>, Vec<Factor>) = left.into_iter().partition(|f| f.vars.contains(&x));
-        left = others;
+        let mine = std::mem::take(&mut of[x]);
+        now[x] = 0;
+        let around = neighbours(x, &mine, &factors);
         let count = around.iter().map(|&v| sizes[v]).product::<usize>();
-        let mut choice = vec![0; sizes.len()];
         let mut best = Vec::with_capacity(count);
         let mut table = Vec::with_capacity(count);
         for entry in 0..count {
@@ -1110,7 +1133,7 @@ fn eliminate(sizes: &[usize], factors: &[Factor]) -> Option<Vec<usize>> {
             let mut least = (u32::MAX, 0);
             for c in 0..sizes[x] {
                 choice[x] = c;
-                let cost = mine.iter().fold(0u32, |n, f| n.saturating_add(f.at(sizes, &choice)));
+                let cost = mine.iter().fold(0u32, |n, &f| n.saturating_add(factors[f].at(sizes, &choice)));
                 if cost < least.0 || c == 0 {
                     least = (cost, c);
                 }
@@ -1118,8 +1141,17 @@ fn eliminate(sizes: &[usize], factors: &[Factor]) -> Option<Vec<usize>> {
             table.push(least.0);
             best.push(least.1);
         }
-        if !around.is_empty() {
-            left.push(Factor { vars: around.clone(), table });
+        for &v in &around {
+            of[v].retain(|f| !mine.contains(f));
+            of[v].push(factors.len());
+        }
+        factors.push(Factor { vars: around.clone(), table });
+        for &v in &around {
+            let then = entries(v, &neighbours(v, &of[v], &factors));
+            if then != now[v] {
+                now[v] = then;
+                next.push(Reverse((then, v)));
+            }
         }
         done.push((x, around, best));
     }
@@ -1133,19 +1165,15 @@ fn eliminate(sizes: &[usize], factors: &[Factor]) -> Option<Vec<usize>> {
 
 /// A small sum: each node alone, again and again, until none helps.
 fn descend(sizes: &[usize], factors: &[Factor]) -> Vec<usize> {
+    let of = incident(sizes, factors);
     let mut out = vec![0; sizes.len()];
-    let cost = |choice: &[usize], x: usize| {
-        let mine = factors.iter().filter(|f| f.vars.contains(&x));
-        mine.fold(0u32, |n, f| n.saturating_add(f.at(sizes, choice)))
-    };
     for _ in 0..sizes.len().max(4) {
         let mut changed = false;
         for x in 0..sizes.len() {
             let before = out[x];
             let best = (0..sizes[x]).min_by_key(|&c| {
-                let mut choice = out.clone();
-                choice[x] = c;
-                (cost(&choice, x), c)
+                out[x] = c;
+                (of[x].iter().fold(0u32, |n, &f| n.saturating_add(factors[f].at(sizes, &out))), c)
             });
             out[x] = best.unwrap_or(before);
             changed |= out[x] != before;

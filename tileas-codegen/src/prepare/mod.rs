@@ -7,7 +7,7 @@
 //! 1. [`views`]: loads of parts of tiles become loads of these parts; views and descriptors that loops and branches merely
 //!    hand on are the ones they began with. So every access names the view that it goes to.
 //! 2. [`canonical`]: loops with a small constant number of iterations are written out ([`unroll`]), `dot` is the `async.dot` it wraps,
-//!    what no effect rests on is gone ([`dead`]), branches that only choose between register tiles are `select` ([`choose`]), what is the same along an axis is computed once ([`narrow`]), products are cut along K where memory asks for it ([`deep`]), and those that
+//!    what no effect rests on is gone ([`dead`]), branches that only choose between register tiles are `select` ([`choose`]), what is the same along an axis is computed once ([`narrow`]), products are cut along K where memory asks for it ([`deep`]), those that loops add to what they carry do so themselves ([`accumulate`]), and those that
 //!    the target has only the other way round are turned ([`swap`]), those of f32 are three of tf32 ([`precise`]), sums in f16 are kept in f32 ([`sums`]), and those that are larger than its instructions, or than words ask for, halved ([`split`]; [`order`] puts the pieces in order), loops that carry more sums than registers hold are run in parts ([`fission`]), what goes from registers to memory goes in strips ([`strips`]), and those that are too small for them are left to warps ([`warp`]). What may be computed again is, at each use ([`recompute`]).
 //! 3. [`tma`]: loads of tiles that should go through the tensor memory accelerator do.
 //! 4. [`boxes`]: the box of a descriptor has the extents of the tile that is loaded through it.
@@ -17,6 +17,7 @@
 //! verifier; the source is not changed, and copied only where something is to be done. Loads through TMA and loops that are written
 //! out guess that spaces, layouts and memory will suffice: a stage that finds that they do not prepares again without them. Cost: linear in ops and operands of the result.
 
+pub mod accumulate;
 pub mod boxes;
 pub mod canonical;
 pub mod choose;
@@ -133,6 +134,9 @@ pub fn prepare(
             dead::remove_dead(&mut draft, &mut scratch.live);
         }
         if options.tight.is_some() && deep::cut(&mut draft) {
+            dead::remove_dead(&mut draft, &mut scratch.live);
+        }
+        if accumulate::accumulate(&mut draft) {
             dead::remove_dead(&mut draft, &mut scratch.live);
         }
         if sums::widen(&mut draft) {

@@ -1,18 +1,19 @@
 //! Puts ops in an order in which fewer tiles are in registers at a time.
 //!
-//! In: a kernel in value form of which tiles were cut in pieces because words asked for it; the pieces of one op stand side by side. Out: the
+//! In: a kernel in value form of which tiles were cut in pieces because words asked for it or registers do not suffice, or which reduces large tiles; the pieces of one op stand side by side. Out: the
 //! same ops, block by block, each piece followed by what is made of it as far as that goes. Innermost loops that are overlapped get an
 //! order of their own from the scheduler; this one is for everything else, and where that begins.
 //!
 //! Greedy: of the ops that may come next the one that adds fewest registers, and the first of equals in program order. Products, and
-//! what touches memory, keep their order among themselves; what reads an accumulator stays on its side of the product that overwrites it.
+//! what touches memory, keep their order among themselves, but for loads of what the kernel does not write; what reads an accumulator stays on its side of the product that overwrites it.
 //! Guarantee: values stay what they are. Cost: ops of a block squared.
 
+use super::{view_of, written_views};
 use crate::constraints::RematWords;
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Value};
 use crate::storage::classify::is_leaf;
-use cranelift_entity::SecondaryMap;
+use cranelift_entity::{EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
 /// Ops that are ordered together at most; longer runs stay as they are.
@@ -24,8 +25,9 @@ pub(super) fn order(func: &mut Function) {
     for op in func.all_ops() {
         blocks.extend((0..func.regions(op).len()).filter_map(|r| func.op_block_at(op, r)));
     }
+    let written = written_views(func);
     for block in blocks {
-        reorder(func, block);
+        reorder(func, block, written.as_ref());
     }
 }
 
@@ -73,12 +75,12 @@ fn runs(func: &Function, block: Block) -> Vec<(Vec<Op>, Op)> {
     all
 }
 
-fn reorder(func: &mut Function, block: Block) {
+fn reorder(func: &mut Function, block: Block, written: Option<&EntitySet<Value>>) {
     for (ops, end) in runs(func, block) {
         if !(3..=MOST_OPS).contains(&ops.len()) {
             continue;
         }
-        let found = Run::of(func, &ops).order();
+        let found = Run::of(func, &ops, written).order();
         for op in found.into_iter().map(|n| ops[n]) {
             func.remove_op(op);
             func.insert_before(end, op);
@@ -98,7 +100,7 @@ struct Run {
 }
 
 impl Run {
-    fn of(func: &Function, ops: &[Op]) -> Run {
+    fn of(func: &Function, ops: &[Op], written: Option<&EntitySet<Value>>) -> Run {
         let n = ops.len();
         let mut at: SecondaryMap<Op, u32> = SecondaryMap::with_default(u32::MAX);
         ops.iter().zip(0..).for_each(|(&op, k)| at[op] = k);
@@ -120,7 +122,12 @@ impl Run {
         let mut last: [Option<u32>; 2] = [None; 2];
         for (&op, k) in ops.iter().zip(0u32..) {
             let product = matches!(func.opcode(op), Opcode::AsyncDot | Opcode::Dot);
-            let pure = func.opcode(op).has(Traits::PURE) && !product;
+            let stays = || {
+                let load = func.is_weak(op) && !func.opcode(op).has(Traits::WRITES_GLOBAL);
+                let kept = |v: Value| written.is_some_and(|w| !w.contains(v));
+                matches!(func.opcode(op), Opcode::TiledLoad) && load && view_of(func, op).is_some_and(kept)
+            };
+            let pure = !product && (func.opcode(op).has(Traits::PURE) || stays());
             for &v in func.operands(op) {
                 if let Some(def) = func.defining_op(v).map(|d| at[d]).filter(|&d| d != u32::MAX) {
                     run.edge(def, k);

@@ -8,6 +8,10 @@
 //! cannot be done in halves, or a tile would have to be halved along two axes, nothing is split, and the product is refused
 //! where instructions are chosen. Constants, `splat` and `iota` are written again for each half and tie nothing.
 //!
+//! A tile that is reduced and takes more than half of the registers of a processor is halved as well, along the axis that goes where what is halved does not need
+//! the whole result (sums of columns), along another one where that keeps results apart (`softmax` of many rows); so is one that is gathered or scattered, in kernels without products. One half is done before the other is loaded
+//! ([`order`]). Without it such tiles are refused (`E0507`) or spilled.
+//!
 //! `tileas.preferred_atom_size` on a product is the most columns of its accumulator, on another op those of its result where that is reduced or
 //! multiplied along them (what is neither is cut by placement, which needs no halves); `tileas.max_num_slices_for_non_reduce_axis` ends it.
 //!
@@ -33,12 +37,16 @@ const MOST_HALVINGS: usize = 16;
 pub(super) fn split(draft: &mut Draft<'_>, isa: &dyn TargetIsa, tight: Option<u32>) -> bool {
     let func = draft.func();
     let asked = func.ops().any(|op| RematWords::of(func, op).atom > 0);
-    if !asked && !draft.has(Opcode::Dot) && !draft.has(Opcode::AsyncDot) {
+    let products = draft.has(Opcode::Dot) || draft.has(Opcode::AsyncDot);
+    // What fills a good part of the registers takes turns.
+    let many = most_words(isa) / 4;
+    let mut pieces = func.ops().any(|op| crowded(func, op, products).is_some_and(|x| x.1 > many));
+    if !asked && !pieces && !products {
         return false;
     }
-    let (mut any, mut pieces, mut unfit) = (false, false, EntitySet::new());
+    let (mut any, mut unfit) = (pieces, EntitySet::new());
     for _ in 0..MOST_HALVINGS {
-        let Some((seed, axes)) = Halving::find(draft.func(), isa, tight, &mut unfit) else { break };
+        let Some((seed, axes)) = Halving::find(draft.func(), isa, tight, products, &mut unfit) else { break };
         let func = draft.edit();
         if let Some(op) = seed {
             count(func, op);
@@ -61,6 +69,28 @@ fn asked(func: &Function, op: Op) -> Option<u8> {
         return None;
     }
     u8::try_from(dims(func, result).len() - 1).ok()
+}
+
+/// The largest tile that an op which nothing else cuts keeps in registers, and how many it takes in all threads together: what is reduced,
+/// and, in kernels without products, what goes through pointers.
+fn crowded(func: &Function, op: Op, products: bool) -> Option<(Value, u32)> {
+    let opcode = func.opcode(op);
+    let all = match opcode {
+        Opcode::Reduce => &func.operands(op)[..1],
+        _ if opcode.is_sparse() && !products => func.operands(op),
+        _ => return None,
+    };
+    let words = |v: Value| {
+        let data = func.value_data(v);
+        let bits = data.num_elements()?.saturating_mul(data.elem()?.bits().into());
+        Some((v, u32::try_from(bits / 32).unwrap_or(u32::MAX)))
+    };
+    all.iter().chain(func.results(op)).filter_map(|&v| words(v)).max_by_key(|x| x.1)
+}
+
+/// Registers of a tile at most: half of a processor's.
+fn most_words(isa: &dyn TargetIsa) -> u32 {
+    isa.machine().limits.regs_per_sm / 2
 }
 
 /// Says of an op that is about to be halved what its halves are asked for.
@@ -199,11 +229,21 @@ impl<'a> Halving<'a> {
         func: &'a Function,
         isa: &dyn TargetIsa,
         tight: Option<u32>,
+        products: bool,
         unfit: &mut EntitySet<Op>,
     ) -> Option<(Option<Op>, Axes)> {
         func.ops().find_map(|op| {
             let large = too_large(func, op, isa);
             let asked = || asked(func, op).or_else(|| too_wide(func, op, isa, tight?));
+            let most = most_words(isa) >> u32::from(func.opcode(op).is_sparse());
+            let crowd = crowded(func, op, products).filter(|x| x.1 > most);
+            if let Some((tile, _)) = crowd.filter(|_| !unfit.contains(op)) {
+                let found = Halving::of_tile(func, op, tile, isa);
+                if found.is_none() {
+                    unfit.insert(op);
+                }
+                return found.map(|axes| (None, axes));
+            }
             let axis = large.or_else(asked).filter(|_| !unfit.contains(op))?;
             let mut halving = Halving { func, axes: SecondaryMap::new(), work: Vec::new(), sums: false };
             let closed = func.result(op).and_then(|v| {
@@ -218,6 +258,46 @@ impl<'a> Halving<'a> {
             }
             Some((large.is_none().then_some(op), halving.axes))
         })
+    }
+
+    /// The halving of a tile of an op, if one half can be done before the other.
+    fn of_tile(func: &'a Function, op: Op, tile: Value, isa: &dyn TargetIsa) -> Option<Axes> {
+        let gone = func.attr_int(op, keys::AXIS).and_then(|axis| u8::try_from(axis).ok());
+        let others = (0..dims(func, tile).len() as u8).filter(|&axis| Some(axis) != gone);
+        let users = users(func);
+        gone.into_iter().chain(others).find_map(|axis| {
+            let mut halving = Halving { func, axes: SecondaryMap::new(), work: Vec::new(), sums: false };
+            halving.mark(tile, axis)?;
+            halving.close(&users)?;
+            (halving.fits(isa) && halving.is_separable()).then_some(halving.axes)
+        })
+    }
+
+    /// Whether no half of anything needs both halves of something.
+    fn is_separable(&self) -> bool {
+        let func = self.func;
+        let is_halved = |v: &Value| self.axes[*v] > 0;
+        let mut behind: EntitySet<Value> = EntitySet::new();
+        let mut separable = true;
+        // Twice: what loops carry may have been seen.
+        for _ in 0..2 {
+            for op in func.ops() {
+                let (operands, results) = (func.operands(op), func.results(op));
+                let whole = operands.iter().any(is_halved) && !results.iter().any(is_halved);
+                if !whole && !operands.iter().any(|&v| behind.contains(v)) {
+                    continue;
+                }
+                separable &= !results.iter().any(is_halved);
+                results.iter().for_each(|&v| _ = behind.insert(v));
+                let parent = func.op_parent(op).filter(|_| func.opcode(op) == Opcode::Yield);
+                parent.into_iter().flat_map(|p| func.results(p)).for_each(|&v| _ = behind.insert(v));
+                for l in parent.into_iter().chain([op]) {
+                    let blocks = (0..func.regions(l).len()).filter_map(|r| func.op_block_at(l, r));
+                    blocks.flat_map(|b| func.block_params(b)).for_each(|&v| _ = behind.insert(v));
+                }
+            }
+        }
+        separable
     }
 
     /// Whether the target has instructions for the halved products, and their tiles rows that TMA moves.

@@ -223,6 +223,10 @@ fn strips(func: &Function, ops: &[Op], axes: &SecondaryMap<Op, u8>) -> Option<u3
             if !is_product(func, def) && !body.is_some_and(summed) {
                 return None;
             }
+            // Slices are numbered along the last axis: a column that is stored as a row has none.
+            if usize::from(own) + 1 != dims(func, v).len() {
+                return None;
+            }
             sums = true;
         }
     }

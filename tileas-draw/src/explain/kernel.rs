@@ -4,7 +4,7 @@
 //! the planner's own measure, the interval that the loop reaches with these rings. Other settings are judged by running the
 //! stages with them.
 
-use tileas_codegen::error::CodegenResult;
+use tileas_codegen::error::{CodegenResult, Errors};
 use tileas_codegen::ir::{AttrData, Function, Module, ORIGIN, Op};
 use tileas_codegen::isa::{TargetIsa, Work};
 use tileas_codegen::schedule::CycleModel;
@@ -12,6 +12,7 @@ use tileas_codegen::settings::Settings;
 use tileas_codegen::testing::agents::{AgentKind, AgentPlan};
 use tileas_codegen::testing::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind, Why, runs};
 use tileas_codegen::testing::ddg::{ScheduleAnalysis, ScheduledRegion};
+use tileas_codegen::testing::grid::{GridOrder, cluster_of};
 use tileas_codegen::testing::storage::{Footprint, cost, unit_name};
 use tileas_codegen::{Context, KernelState, Stage, StageRun};
 use tileas_schedule::explain::{RegionExplanation, explain_region};
@@ -102,6 +103,8 @@ pub struct KernelExplanation {
     pub name: String,
     /// Its agents.
     pub agents: Vec<AgentWhy>,
+    /// The tiles its CTAs take, where those are not the ones of their numbers; the clusters they form.
+    pub grid: Vec<String>,
     /// Its innermost loops with something to schedule.
     pub loops: Vec<LoopWhy>,
     /// Its channels.
@@ -148,6 +151,7 @@ pub fn explain_kernel(
             }
         };
     out.agents = plan.agents.iter().map(agent).collect();
+    out.grid = state.materialized.as_ref().map(grid).unwrap_or_default();
     let options = settings.schedule_options();
     for r in &analysis.regions {
         let region = explain_region(&r.named_problem(func), &r.schedule, &options)?;
@@ -164,6 +168,20 @@ pub fn explain_kernel(
     out.channels = buffers.pipes.iter().map(|(id, p)| view.channel(id, p)).collect();
     (out.smem_bytes, out.tmem_columns) = (buffers.memory.end, buffers.memory.tmem_columns);
     Ok(out)
+}
+
+/// What a materialised kernel says of its CTAs.
+fn grid(func: &Function) -> Vec<String> {
+    let mut out = Vec::new();
+    if let Some((axis, ctas)) = cluster_of(func) {
+        out.push(format!("{ctas} CTAs along axis {axis} of the grid are a cluster"));
+    } else if let Some(GridOrder { rows, columns, side }) = GridOrder::of(func) {
+        out.push(format!(
+            "CTAs take tiles in bands of {side} along axis {rows} of the grid, inside of a band one step along axis {columns} after \
+             the other (option `grid-group`)"
+        ));
+    }
+    out
 }
 
 impl View<'_> {
@@ -411,7 +429,7 @@ pub(super) fn other_settings(
     isa: &dyn TargetIsa,
     settings: &Settings,
     run: &StageRun,
-) -> Vec<(String, Option<StageRun>)> {
+) -> Vec<(String, Result<StageRun, Errors>)> {
     let loops = run.kernels.iter().filter_map(|k| k.schedule.as_ref()).any(|s| !s.regions.is_empty());
     if !loops {
         return Vec::new();
@@ -440,7 +458,7 @@ pub(super) fn other_settings(
         if builder.set(name, &value).is_err() {
             continue;
         }
-        let other = context.run_to(Stage::Schedule, module, isa, &builder.finish()).ok();
+        let other = context.run_to(Stage::Schedule, module, isa, &builder.finish());
         out.push((format!("{name}={value}"), other));
     }
     out
@@ -448,14 +466,18 @@ pub(super) fn other_settings(
 
 /// A run with another setting against the one explained; `None`: the kernel was not scheduled.
 pub(super) fn compare(
-    other: &(String, Option<StageRun>),
+    other: &(String, Result<StageRun, Errors>),
     k: usize,
     state: &KernelState,
 ) -> Option<SettingWhatIf> {
     let (setting, run) = other;
     let says = |effect: String| Some(SettingWhatIf { setting: setting.clone(), effect });
-    let Some(then) = run.as_ref().and_then(|r| r.kernels.get(k)) else {
-        return says("the kernel cannot be scheduled".to_owned());
+    let then = match run {
+        Ok(run) => run.kernels.get(k)?,
+        Err(errors) => {
+            let first = errors.iter().next();
+            return says(first.map_or_else(String::new, |e| format!("{}: {}", e.code, e.message)));
+        }
     };
     let (Some(a), Some(b)) = (summary(state), summary(then)) else { return None };
     if a == b {

@@ -45,7 +45,11 @@ pub fn explain_module(
     isa: &dyn TargetIsa,
     settings: &Settings,
 ) -> Result<(Explanation, Vec<CodegenError>), Errors> {
-    let run = context.run_to(Stage::Schedule, module, isa, settings)?;
+    // What is refused later has a schedule to explain.
+    let run = match context.run_to(Stage::Materialized, module, isa, settings) {
+        Err(_) => context.run_to(Stage::Schedule, module, isa, settings)?,
+        Ok(run) => run,
+    };
     let others = kernel::other_settings(context, module, isa, settings, &run);
     let mut out = Explanation::default();
     for (k, state) in run.kernels.iter().enumerate() {

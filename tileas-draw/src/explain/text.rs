@@ -66,6 +66,9 @@ fn write_kernel(out: &mut String, k: &KernelExplanation) -> fmt::Result {
         };
         writeln!(out, "  {}: {warps}{elect}{turns}", a.name)?;
     }
+    for line in &k.grid {
+        writeln!(out, "  {line}")?;
+    }
     if k.loops.is_empty() {
         writeln!(out, "  no loop to schedule: each agent runs its ops in program order")?;
     }

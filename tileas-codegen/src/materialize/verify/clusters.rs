@@ -11,15 +11,24 @@
 use super::model::{Found, Model};
 use crate::error::Code;
 use crate::ir::cluster::cluster_of;
+use crate::ir::grid::GridOrder;
 use crate::ir::{Opcode, keys};
 use crate::materialize::clusters;
 
 /// Checks the marks of clusters.
 pub fn check(m: &mut Model<'_>) {
     let func = m.func;
+    let mut found = Found::default();
+    if let Some(first) = func.ops().next()
+        && func.attrs.get(keys::GRID_ORDER).is_some()
+        && GridOrder::of(func).is_none()
+    {
+        let expected = "`grid_order` wants two axes of the grid and a power of two from 2 to 64";
+        found.bad(Code::E0708, first, expected);
+        m.report(std::mem::take(&mut found));
+    }
     let mut marked = func.ops().filter(|&op| func.has_attr(op, keys::MULTICAST)).peekable();
     let Some(&first) = marked.peek() else { return };
-    let mut found = Found::default();
     let Some((axis, ctas)) = cluster_of(func) else {
         found.bad(
             Code::E0708,
