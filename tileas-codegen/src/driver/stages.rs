@@ -146,7 +146,7 @@ impl<'f> Planned<'f> {
         let (plan, placed) = match settings.simt_warps {
             None if place::pressure::is_wide(func, &classes) => {
                 let (plan, placed, _) =
-                    wider(func, &classes, plan, isa, settings, options, MOST_WARPS, &mut spare);
+                    wider(func, &classes, plan, isa, settings, options, agents::MOST_WARPS, &mut spare);
                 (plan, placed)
             }
             _ => (plan, None),
@@ -361,9 +361,6 @@ fn registers(plan: &AgentPlan, settings: &Settings) -> u32 {
 
 /// Registers of a tile below which slices are not cut for want of registers.
 const LEAST_SLICE: u32 = 16;
-
-/// Most warps that an agent is given on its own account.
-const MOST_WARPS: u32 = 16;
 
 /// A kernel with every tile in its space and layout, and who runs which op of it.
 pub(super) struct Placed {

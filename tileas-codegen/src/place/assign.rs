@@ -14,7 +14,7 @@
 
 use super::chains::{Chain, Chains, Inputs, reads_piece, rows_columns, tma_storable};
 use super::operands::{acc_layout, operand_layout};
-use crate::error::{Code, CodegenError, CodegenResult};
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::layouts::{register_layout, register_map, registers_per_thread};
 use crate::ir::opcodes::{Traits, keys};
 use crate::ir::types::Shape;
@@ -809,6 +809,13 @@ impl<'a> Assignment<'a> {
                         format!(
                             "{what} takes {least} registers per thread of at most {limit} over {} warps",
                             self.from.warps
+                        ),
+                    )
+                    .note(
+                        Loc::NONE,
+                        format!(
+                            "{} warps at most share a tile, and it cannot be cut",
+                            crate::agents::MOST_WARPS
                         ),
                     ),
                 });

@@ -3,14 +3,15 @@
 //! In: a kernel in value form whose large products are halved. Out: where a loop carries more sums than there is room
 //! for, a loop for each set of sums that share nothing but what follows from loads, the later ones as late as can be. A product of
 //! 256 x 256 onto f32, which alone takes the whole register file, becomes two K loops of 128 x 256, one of 512 x 256, for which tensor memory does
-//! not suffice, two of 256 x 256: one operand is loaded twice.
+//! not suffice, two of 256 x 256: one operand is loaded twice. In registers products that are no sums count with those they are for: attention
+//! of 256 rows is two loops of 128.
 //! Lost without it: such tiles are refused (`E0507`, `E0603`), the first choice of many kernels written for tensor memory, or for clusters.
 //! Guarantee: each sum is computed as before. Loops with stores, atomic updates, ordered loads or loads of what the kernel writes stay. Cost: linear in the ops of such loops.
 
 use super::dead::{Live, is_removable, remove_dead};
 use super::{Draft, copied, copy_before, view_of, written_views};
 use crate::ir::opcodes::Traits;
-use crate::ir::{Function, Op, Opcode, Value};
+use crate::ir::{Block, Function, Op, Opcode, Value};
 use crate::isa::{AccAllocation, TargetIsa};
 use crate::storage::classify::{DisjointSets, is_product};
 use cranelift_entity::packed_option::PackedOption;
@@ -32,24 +33,37 @@ pub(super) fn part(draft: &mut Draft<'_>, isa: &dyn TargetIsa, live: &mut Live) 
     if !matches!(home, AccAllocation::Registers | AccAllocation::Columns) || !draft.has(Opcode::For) {
         return;
     }
-    let func = draft.func();
     // What is written is not loaded again behind that.
-    let Some(written) = written_views(func) else { return };
-    let found: SmallVec<[(Op, Parts); 2]> = func
-        .ops()
-        .filter(|&op| func.opcode(op) == Opcode::For)
-        .filter_map(|op| Some((op, parts(func, op, &written, most_words(isa))?)))
-        .collect();
-    if found.is_empty() {
-        return;
-    }
-    let func = draft.edit();
-    for (op, parts) in found {
+    let Some(written) = written_views(draft.func()) else { return };
+    // The last loop first: then the others' later parts can stand behind its first one.
+    loop {
+        let func = draft.func();
+        let loops = func.ops().filter(|&op| func.opcode(op) == Opcode::For);
+        let found = loops.filter_map(|op| Some((op, parts(func, op, &written, isa)?)));
+        let Some((op, parts)) = found.last() else { return };
+        let func = draft.edit();
         for n in 1..parts.count {
             again(func, op, &parts, n);
         }
+        remove_dead(draft, live);
     }
-    remove_dead(draft, live);
+}
+
+/// What products in a block keep in registers: words of the sums that its loop carries, and of all other products.
+pub(super) fn kept_words(func: &Function, block: Block) -> (u64, u64) {
+    let Some(l) = func.block_parent(block).filter(|&l| func.opcode(l) == Opcode::For) else { return (0, 0) };
+    let (mut carried, mut fresh) = (0, 0);
+    for op in func.block_ops(block).filter(|&op| is_product(func, op)) {
+        let Some(v) = func.result(op) else { continue };
+        let sum = if func.region_yields(l, 0).contains(&v) { &mut carried } else { &mut fresh };
+        *sum += words(func, v);
+    }
+    (carried, fresh)
+}
+
+fn words(func: &Function, v: Value) -> u64 {
+    let data = func.value_data(v);
+    data.num_elements().unwrap_or(0).saturating_mul(data.elem().map_or(0, |e| u64::from(e.bits()))) / 32
 }
 
 /// Which part each result of a loop belongs to.
@@ -59,21 +73,20 @@ struct Parts {
 }
 
 /// The parts of a loop that carries too much.
-fn parts(func: &Function, l: Op, written: &EntitySet<Value>, most: u64) -> Option<Parts> {
+fn parts(func: &Function, l: Op, written: &EntitySet<Value>, isa: &dyn TargetIsa) -> Option<Parts> {
     let body = func.op_block_at(l, 0)?;
     let yields = func.region_yields(l, 0);
     let summed = |v: Value| func.defining_op(v).is_some_and(|op| is_product(func, op));
-    let words = |v: Value| {
-        let data = func.value_data(v);
-        data.num_elements().unwrap_or(0).saturating_mul(data.elem().map_or(0, |e| u64::from(e.bits()))) / 32
-    };
     let steady = |op: Op| view_of(func, op).is_some_and(|view| !written.contains(view));
     let simple = |op: Op| {
         func.opcode(op) == Opcode::Yield
             || func.regions(op).is_empty() && is_removable(func, op) && (!is_load(func, op) || steady(op))
     };
-    let all: u64 = yields.iter().filter(|&&y| summed(y)).map(|&y| words(y)).sum();
-    if all <= most || func.exit_of(l).is_some() || !func.block_ops(body).all(simple) {
+    let (mut most, in_registers) = (most_words(isa), isa.acc_home().allocation == AccAllocation::Registers);
+    let all: u64 = yields.iter().filter(|&&y| summed(y)).map(|&y| words(func, y)).sum();
+    let fresh = if in_registers { kept_words(func, body).1 } else { 0 };
+    let fits = all <= most && (fresh == 0 || all + fresh < most);
+    if fits || func.exit_of(l).is_some() || !func.block_ops(body).all(simple) {
         return None;
     }
     // What is loaded, and what follows from that alone, may be had twice.
@@ -95,18 +108,49 @@ fn parts(func: &Function, l: Op, written: &EntitySet<Value>, most: u64) -> Optio
     for (&arg, &y) in args.iter().zip(yields) {
         sets.union(arg.index(), y.index());
     }
+    // Products that are no sums are in registers beside those that need them, if no others do.
+    let mut beside: SmallVec<[(usize, u64); 4]> = SmallVec::new();
+    if fresh > 0 {
+        let (mut seen, mut shared) = (EntitySet::<Value>::new(), false);
+        for &y in yields.iter().filter(|&&y| summed(y)) {
+            let root = sets.find(y.index());
+            if beside.iter().any(|b| b.0 == root) {
+                continue;
+            }
+            let mut needed: EntitySet<Value> = EntitySet::new();
+            let own = yields.iter().copied().filter(|y| sets.find(y.index()) == root);
+            own.for_each(|y| _ = needed.insert(y));
+            let mut sum = 0;
+            for op in func.block_ops(body).collect::<SmallVec<[Op; 32]>>().into_iter().rev() {
+                let Some(v) = func.result(op).filter(|&v| needed.contains(v)) else { continue };
+                func.operands(op).iter().for_each(|&v| _ = needed.insert(v));
+                if is_product(func, op) && !yields.contains(&v) {
+                    shared |= !seen.insert(v);
+                    sum += words(func, v);
+                }
+            }
+            beside.push((root, sum));
+        }
+        match shared {
+            true if all <= most => return None,
+            true => beside.clear(),
+            false => most -= 1,
+        }
+    }
     // As many sums together as fit.
     let mut roots: SmallVec<[(usize, usize); 4]> = SmallVec::new();
     let (mut part, mut taken) = (0, 0);
     for &y in yields.iter().filter(|&&y| summed(y)) {
         let root = sets.find(y.index());
+        let mut more = words(func, y);
         if roots.iter().all(|r| r.0 != root) {
-            if taken > 0 && taken + words(y) > most {
+            more += beside.iter().find(|b| b.0 == root).map_or(0, |b| b.1);
+            if taken > 0 && taken + more > most {
                 (part, taken) = (part + 1, 0);
             }
             roots.push((root, part));
         }
-        taken += words(y);
+        taken += more;
     }
     // What belongs to none stays with the first.
     let of = |a: &Value| roots.iter().find(|r| r.0 == sets.root(a.index())).map_or(0, |r| r.1);

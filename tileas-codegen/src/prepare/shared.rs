@@ -41,7 +41,7 @@ pub(super) fn part(draft: &mut Draft<'_>, isa: &dyn TargetIsa) {
     let stores = |op: Op| func.opcode(op) == Opcode::AsyncTiledTmaStore;
     let is_simt = |op: &Op| classes.is_register_op(func, *op) || stores(*op);
     let simt: Vec<Op> = classes.ops.iter().copied().filter(is_simt).collect();
-    let (free, users) = known_everywhere(func, &classes, &simt, in_registers.then_some(&bodies[..]));
+    let (free, users) = known_everywhere(func, &classes, &simt, &bodies);
     if free.is_empty() {
         return;
     }
@@ -63,17 +63,17 @@ fn makes(func: &Function, free: &EntitySet<Value>, op: Op) -> bool {
 
 type Users = SecondaryMap<Value, SmallVec<[Op; 4]>>;
 
-/// Tiles that follow from indices, scalars and constants and are read by register ops alone, and the readers of all tiles. Outside of `bodies`, where
-/// there are some, also what is read from memory that the kernel does not write.
+/// Tiles that follow from indices, scalars and constants, and outside of `bodies` from what is read from memory that the kernel does not write, and are
+/// read by register ops alone; and the readers of all tiles.
 fn known_everywhere(
     func: &Function,
     classes: &Classes,
     simt: &[Op],
-    bodies: Option<&[Block]>,
+    bodies: &[Block],
 ) -> (EntitySet<Value>, Users) {
-    let written = bodies.and_then(|_| written_views(func));
+    let written = written_views(func);
     let is_read = |op: Op| {
-        let (Some(bodies), Some(written)) = (bodies, &written) else { return false };
+        let Some(written) = &written else { return false };
         let small = |v| func.value_data(v).num_elements().is_some_and(|n| n <= SMALL);
         matches!(func.opcode(op), Opcode::TiledLoad | Opcode::Gather)
             && func.is_weak(op)

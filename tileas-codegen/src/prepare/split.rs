@@ -115,8 +115,12 @@ fn too_large(func: &Function, op: Op, isa: &dyn TargetIsa) -> Option<u8> {
     if isa.atoms().select_mma(&r).is_ok() {
         // Of more sums than registers hold each half is computed by itself.
         let in_registers = isa.acc_home().allocation == AccAllocation::Registers;
-        let halves = r.m >= 128 && u64::from(r.m) * u64::from(r.n) > super::fission::most_words(isa);
-        return (in_registers && halves).then_some(0);
+        let most = super::fission::most_words(isa);
+        let halves = r.m >= 128 && u64::from(r.m) * u64::from(r.n) > most;
+        // So is what is multiplied again in the same loop, where both do not fit together.
+        let both = || func.op_block(op).map_or((0, 0), |b| super::fission::kept_words(func, b));
+        let again = || r.m >= 256 && matches!(both(), (1.., 1..)) && both().0 + both().1 >= most;
+        return (in_registers && (halves || again())).then_some(0);
     }
     let shapes =
         || isa.atoms().kinds().filter(|k| k.types.contains(&(r.a, r.b, r.acc))).flat_map(|k| k.shapes);

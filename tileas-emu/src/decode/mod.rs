@@ -395,7 +395,8 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
         };
         if let Err(x) = result {
             errors.push(x);
-            if errors.len() >= 100 {
+            // Every use of registers that there is no room for would be another error.
+            if errors.len() >= 100 || matches!(s, Stmt::Reg(_)) {
                 break;
             }
         }

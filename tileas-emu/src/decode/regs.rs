@@ -273,7 +273,9 @@ impl RegFile {
     fn columns_for(&mut self, n: u32, at: Place) -> R<Col> {
         let first = self.columns;
         if first + n > MOST {
-            return Err(Diagnostic::new("P017", at, "too many registers"));
+            let text =
+                format!("more than {MOST} words of registers and constants, which is all the emulator has");
+            return Err(Diagnostic::new("P017", at, text));
         }
         self.columns += n;
         Ok(first as Col)
