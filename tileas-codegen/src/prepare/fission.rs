@@ -53,12 +53,23 @@ pub(super) fn part(draft: &mut Draft<'_>, isa: &dyn TargetIsa, live: &mut Live) 
 pub(super) fn kept_words(func: &Function, block: Block) -> (u64, u64) {
     let Some(l) = func.block_parent(block).filter(|&l| func.opcode(l) == Opcode::For) else { return (0, 0) };
     let (mut carried, mut fresh) = (0, 0);
-    for op in func.block_ops(block).filter(|&op| is_product(func, op)) {
-        let Some(v) = func.result(op) else { continue };
+    let continued = continued(func, block);
+    for v in func.block_ops(block).filter(|&op| is_product(func, op)).filter_map(|op| func.result(op)) {
+        if continued.contains(v) {
+            continue;
+        }
         let sum = if func.region_yields(l, 0).contains(&v) { &mut carried } else { &mut fresh };
         *sum += words(func, v);
     }
     (carried, fresh)
+}
+
+/// Products that other products go on with.
+fn continued(func: &Function, block: Block) -> EntitySet<Value> {
+    let products = func.block_ops(block).filter(|&op| is_product(func, op));
+    let mut set = EntitySet::new();
+    products.filter_map(|op| func.named_operand(op, "acc")).for_each(|v| _ = set.insert(v));
+    set
 }
 
 fn words(func: &Function, v: Value) -> u64 {
@@ -111,6 +122,7 @@ fn parts(func: &Function, l: Op, written: &EntitySet<Value>, isa: &dyn TargetIsa
     // Products that are no sums are in registers beside those that need them, if no others do.
     let mut beside: SmallVec<[(usize, u64); 4]> = SmallVec::new();
     if fresh > 0 {
+        let continued = continued(func, body);
         let (mut seen, mut shared) = (EntitySet::<Value>::new(), false);
         for &y in yields.iter().filter(|&&y| summed(y)) {
             let root = sets.find(y.index());
@@ -124,7 +136,7 @@ fn parts(func: &Function, l: Op, written: &EntitySet<Value>, isa: &dyn TargetIsa
             for op in func.block_ops(body).collect::<SmallVec<[Op; 32]>>().into_iter().rev() {
                 let Some(v) = func.result(op).filter(|&v| needed.contains(v)) else { continue };
                 func.operands(op).iter().for_each(|&v| _ = needed.insert(v));
-                if is_product(func, op) && !yields.contains(&v) {
+                if is_product(func, op) && !yields.contains(&v) && !continued.contains(v) {
                     shared |= !seen.insert(v);
                     sum += words(func, v);
                 }
