@@ -40,6 +40,9 @@ struct Sum {
 
 impl Sum {
     fn of(func: &Function, op: Op) -> Option<Sum> {
+        if func.has_attr(op, keys::ROUNDING) {
+            return None;
+        }
         let list = func.operands(op);
         let (to, product) = match (func.opcode(op), list) {
             (Opcode::Addf | Opcode::Addi, &[x, y]) if lone_product(func, op, y).is_some() => ((x, None), y),

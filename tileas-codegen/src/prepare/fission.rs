@@ -18,6 +18,9 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
+/// Loops that are run in parts at most.
+const MOST_LOOPS: usize = 64;
+
 /// Words of sums that fit: all of tensor memory, or, beside what else a loop needs, three quarters of the registers.
 pub(super) fn most_words(isa: &dyn TargetIsa) -> u64 {
     let limits = &isa.machine().limits;
@@ -36,7 +39,7 @@ pub(super) fn part(draft: &mut Draft<'_>, isa: &dyn TargetIsa, live: &mut Live) 
     // What is written is not loaded again behind that.
     let Some(written) = written_views(draft.func()) else { return };
     // The last loop first: then the others' later parts can stand behind its first one.
-    loop {
+    for _ in 0..MOST_LOOPS {
         let func = draft.func();
         let loops = func.ops().filter(|&op| func.opcode(op) == Opcode::For);
         let found = loops.filter_map(|op| Some((op, parts(func, op, &written, isa)?)));

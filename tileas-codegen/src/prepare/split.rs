@@ -77,7 +77,7 @@ fn crowded(func: &Function, op: Op, products: bool) -> Option<(Value, u32)> {
     let opcode = func.opcode(op);
     let all = match opcode {
         Opcode::Reduce => &func.operands(op)[..1],
-        _ if opcode.is_sparse() && !products => func.operands(op),
+        _ if opcode.is_sparse() && func.is_weak(op) && !products => func.operands(op),
         _ => return None,
     };
     let words = |v: Value| {
