@@ -6,6 +6,9 @@ use crate::ir::Op;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 
+/// Most warps that an agent is given on its own account.
+pub(crate) const MOST_WARPS: u32 = 16;
+
 /// One agent: a group of warps that runs its own part of the kernel.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Agent(u32);

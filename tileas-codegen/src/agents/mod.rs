@@ -101,8 +101,6 @@ impl Default for AgentOptions {
 /// Agents among which components that compute with products are divided where nothing is said: with three a thread has 152 registers, and
 /// tensor memory has no room for more accumulators of 128 columns with what is made of them.
 const AGENTS_OF_PRODUCTS: u32 = 2;
-/// Most warps that an agent is given on its own account.
-pub(crate) const MOST_WARPS: u32 = 16;
 
 /// Registers kept by warps that only issue asynchronous work, when `setmaxnreg` is used.
 const ISSUER_REGS: u32 = 40;

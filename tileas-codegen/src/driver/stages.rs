@@ -146,7 +146,7 @@ impl<'f> Planned<'f> {
         let (plan, placed) = match settings.simt_warps {
             None if place::pressure::is_wide(func, &classes) => {
                 let (plan, placed, _) =
-                    wider(func, &classes, plan, isa, settings, options, agents::MOST_WARPS, &mut spare);
+                    wider(func, &classes, plan, isa, settings, options, crate::plan::MOST_WARPS, &mut spare);
                 (plan, placed)
             }
             _ => (plan, None),

@@ -815,7 +815,7 @@ impl<'a> Assignment<'a> {
                         Loc::NONE,
                         format!(
                             "{} warps at most share a tile, and it cannot be cut",
-                            crate::agents::MOST_WARPS
+                            crate::plan::MOST_WARPS
                         ),
                     ),
                 });
