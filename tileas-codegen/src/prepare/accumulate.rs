@@ -4,8 +4,8 @@
 //! cores add, and what is carried stays where they have it: in registers one tile instead of two, and none in tensor memory.
 //! Lost without it: attention as it is often written, 64 queries of 128 columns, needs 559 registers on a target with tensor memory.
 //!
-//! Guarantee: the terms are the same; they are added in another order, as those of the product are anyway. Integers and f32; sums in f16 would be
-//! rounded elsewhere. Cost: linear in ops.
+//! Guarantee: the terms are the same; they are added in another order, as those of the product are anyway, and what was a factor in `fma` is rounded before it is
+//! added. Integers and f32; sums in f16 would be rounded elsewhere, those with a rounding of their own or without subnormals stay. Cost: ops, once for each such sum.
 
 use super::{Draft, Renames};
 use crate::ir::opcodes::keys;
@@ -40,7 +40,7 @@ struct Sum {
 
 impl Sum {
     fn of(func: &Function, op: Op) -> Option<Sum> {
-        if func.has_attr(op, keys::ROUNDING) {
+        if func.has_attr(op, keys::ROUNDING) || func.has_attr(op, keys::FTZ) {
             return None;
         }
         let list = func.operands(op);
@@ -105,6 +105,7 @@ fn lone_product(func: &Function, user: Op, v: Value) -> Option<Op> {
             Some(AttrData::Float(x, _)) => x.get() == 0.0,
             _ => false,
         };
-    let alone = func.ops().filter(|&o| func.operands(o).contains(&v)).all(|o| o == user);
-    (zero && alone).then_some(op)
+    let once = func.operands(user).iter().filter(|&&x| x == v).count() == 1;
+    let alone = || func.ops().filter(|&o| func.operands(o).contains(&v)).all(|o| o == user);
+    (zero && once && alone()).then_some(op)
 }

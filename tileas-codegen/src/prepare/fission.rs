@@ -18,9 +18,6 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
-/// Loops that are run in parts at most.
-const MOST_LOOPS: usize = 64;
-
 /// Words of sums that fit: all of tensor memory, or, beside what else a loop needs, three quarters of the registers.
 pub(super) fn most_words(isa: &dyn TargetIsa) -> u64 {
     let limits = &isa.machine().limits;
@@ -39,14 +36,16 @@ pub(super) fn part(draft: &mut Draft<'_>, isa: &dyn TargetIsa, live: &mut Live) 
     // What is written is not loaded again behind that.
     let Some(written) = written_views(draft.func()) else { return };
     // The last loop first: then the others' later parts can stand behind its first one.
-    for _ in 0..MOST_LOOPS {
+    let mut done: EntitySet<Op> = EntitySet::new();
+    loop {
         let func = draft.func();
-        let loops = func.ops().filter(|&op| func.opcode(op) == Opcode::For);
+        let loops = func.ops().filter(|&op| func.opcode(op) == Opcode::For && !done.contains(op));
         let found = loops.filter_map(|op| Some((op, parts(func, op, &written, isa)?)));
         let Some((op, parts)) = found.last() else { return };
         let func = draft.edit();
-        for n in 1..parts.count {
-            again(func, op, &parts, n);
+        done.insert(op);
+        for made in (1..parts.count).filter_map(|n| again(func, op, &parts, n)) {
+            done.insert(made);
         }
         remove_dead(draft, live);
     }
@@ -180,10 +179,10 @@ fn is_load(func: &Function, op: Op) -> bool {
 
 /// The loop once more, for one of its parts, as late as can be: what is computed of that part alone moves behind it, up to the first op with an effect
 /// that needs it. By then what another part was for is done, and its registers are free.
-fn again(func: &mut Function, l: Op, parts: &Parts, part: usize) {
+fn again(func: &mut Function, l: Op, parts: &Parts, part: usize) -> Option<Op> {
     let results: SmallVec<[Value; 4]> = func.results(l).into();
     let mine: SmallVec<[usize; 4]> = (0..results.len()).filter(|&n| parts.of[n] == part).collect();
-    let Some(home) = func.op_block(l) else { return };
+    let home = func.op_block(l)?;
     let mut needs: EntitySet<Value> = EntitySet::new();
     mine.iter().for_each(|&n| {
         needs.insert(results[n]);
@@ -194,8 +193,10 @@ fn again(func: &mut Function, l: Op, parts: &Parts, part: usize) {
     while let Some(op) = next {
         next = func.next_op(op);
         let reads = |o: Op| func.operands(o).iter().any(|&v| needs.contains(v));
-        let mut uses = reads(op);
-        func.regions(op).iter().for_each(|&r| func.walk(func.region_block(r), &mut |o| uses |= reads(o)));
+        // Nothing moves past an access that orders others.
+        let mut uses = reads(op) || !func.is_weak(op);
+        let mut look = |o: Op| uses |= reads(o) || !func.is_weak(o);
+        func.regions(op).iter().for_each(|&r| func.walk(func.region_block(r), &mut look));
         if !uses {
             continue;
         }
@@ -208,8 +209,8 @@ fn again(func: &mut Function, l: Op, parts: &Parts, part: usize) {
         });
         moved.push(op);
     }
-    let Some(before) = before.or_else(|| func.last_op(home)) else { return };
-    let Some(new) = copy_loop(func, l, before) else { return };
+    let before = before.or_else(|| func.last_op(home))?;
+    let new = copy_loop(func, l, before)?;
     for op in moved {
         func.remove_op(op);
         func.insert_before(before, op);
@@ -222,6 +223,7 @@ fn again(func: &mut Function, l: Op, parts: &Parts, part: usize) {
             }
         }
     }
+    Some(new)
 }
 
 /// A loop without regions in its body once more, in front of an op of its block.

@@ -5,7 +5,7 @@
 //! order of their own from the scheduler; this one is for everything else, and where that begins.
 //!
 //! Greedy: of the ops that may come next the one that adds fewest registers, and the first of equals in program order. Products, and
-//! what touches memory, keep their order among themselves, but for loads of what the kernel does not write; what reads an accumulator stays on its side of the product that overwrites it.
+//! what touches memory, keep their order among themselves, but for loads of what the kernel does not write, if it has only weak accesses; what reads an accumulator stays on its side of the product that overwrites it.
 //! Guarantee: values stay what they are. Cost: ops of a block squared.
 
 use super::{view_of, written_views};
@@ -25,7 +25,9 @@ pub(super) fn order(func: &mut Function) {
     for op in func.all_ops() {
         blocks.extend((0..func.regions(op).len()).filter_map(|r| func.op_block_at(op, r)));
     }
-    let written = written_views(func);
+    // Where accesses are ordered, no load moves past one.
+    let weak = func.ops().all(|op| func.is_weak(op));
+    let written = written_views(func).filter(|_| weak);
     for block in blocks {
         reorder(func, block, written.as_ref());
     }
