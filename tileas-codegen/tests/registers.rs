@@ -150,6 +150,7 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
         "execute/f64_product",
         "execute/fence_through_other_pipe",
         "execute/math_scalar",
+        "execute/maxima_large",
         "execute/padding_16",
         "execute/print_in_loop",
         "execute/skew_arm_rings",
