@@ -145,10 +145,12 @@ fn parts(func: &Function, l: Op, written: &EntitySet<Value>, isa: &dyn TargetIsa
             }
             beside.push((root, sum));
         }
-        match shared {
-            true if all <= most => return None,
-            true => beside.clear(),
-            false => most -= 1,
+        if !shared {
+            most -= 1;
+        } else if all > most {
+            beside.clear();
+        } else {
+            return None;
         }
     }
     // As many sums together as fit.

@@ -38,9 +38,10 @@ pub(super) fn split(draft: &mut Draft<'_>, isa: &dyn TargetIsa, tight: Option<u3
     let func = draft.func();
     let asked = func.ops().any(|op| RematWords::of(func, op).atom > 0);
     let products = draft.has(Opcode::Dot) || draft.has(Opcode::AsyncDot);
-    // What fills a good part of the registers takes turns.
-    let many = most_words(isa) / 4;
-    let mut pieces = func.ops().any(|op| crowded(func, op, products).is_some_and(|x| x.1 > many));
+    // What fills a good part of the registers takes turns. Kernels with products have loops that are scheduled instead.
+    let many = room(isa) / 4;
+    let is_large = |op| crowded(func, op, products).is_some_and(|x| x.1 > many);
+    let mut pieces = !products && func.ops().any(is_large);
     if !asked && !pieces && !products {
         return false;
     }
@@ -89,7 +90,7 @@ fn crowded(func: &Function, op: Op, products: bool) -> Option<(Value, u32)> {
 }
 
 /// Registers of a tile at most: half of a processor's.
-fn most_words(isa: &dyn TargetIsa) -> u32 {
+fn room(isa: &dyn TargetIsa) -> u32 {
     isa.machine().limits.regs_per_sm / 2
 }
 
@@ -239,7 +240,7 @@ impl<'a> Halving<'a> {
         func.ops().find_map(|op| {
             let large = too_large(func, op, isa);
             let asked = || asked(func, op).or_else(|| too_wide(func, op, isa, tight?));
-            let most = most_words(isa) >> u32::from(func.opcode(op).is_sparse());
+            let most = room(isa) >> u32::from(func.opcode(op).is_sparse());
             let crowd = crowded(func, op, products).filter(|x| x.1 > most);
             if let Some((tile, _)) = crowd.filter(|_| !unfit.contains(op)) {
                 let found = Halving::of_tile(func, op, tile, isa);
