@@ -10,7 +10,9 @@ use tileas_codegen::schedule::{CycleModel, Generator, ScheduleOptions, verify};
 use tileas_codegen::settings::ConstraintMode;
 use tileas_codegen::testing::agents::{Agent, AgentInfo, AgentKind, AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::testing::constraints::parse_constraints;
-use tileas_codegen::testing::ddg::{ScheduleAnalysis, ScheduledRegion, Scheduler, schedule_function};
+use tileas_codegen::testing::ddg::{
+    Extra, ScheduleAnalysis, ScheduledRegion, Scheduler, schedule_function, schedule_function_with,
+};
 use tileas_codegen::testing::place::{PlaceOptions, place};
 
 fn read(text: &str) -> Function {
@@ -152,7 +154,6 @@ fn gemm_is_the_published_document() {
 /// (slot 15 for 7 cycles), one row contribution, and charge `fused_read` with their number.
 #[test]
 fn independent_reads_become_one_reservation() {
-    use tileas_codegen::testing::ddg::{Extra, schedule_function_with};
     let kernel = |count: usize, words: &str| {
         let loads: String = (0..count)
             .map(|k| format!("    %t{k} = async.tiled_tma_load %da[%o, %i] : tile<128x32xf32>\n"))
@@ -348,6 +349,22 @@ fn starts_cross_the_seam_by_op() {
     let text = analysis.to_text(&func);
     for name in [" ta ", " tb ", " n "] {
         assert!(text.contains(name), "{name} is missing:\n{text}");
+    }
+}
+
+/// A load of a cluster waits for slots of all its CTAs: of the two ceilings on latencies the higher one is its own.
+#[test]
+fn loads_of_a_cluster_reach_across_it() {
+    let func = kernel("g", GEMM_LOOP);
+    let (constraints, _) = parse_constraints(&func, func.all_ops(), ConstraintMode::Spec);
+    for clustered in [false, true] {
+        let (plan, extra) = (plan_of(&func), Extra { clustered, ..Extra::default() });
+        let (mut scheduler, o) = (Scheduler::new(), published());
+        let a = schedule_function_with(&func, &plan, &constraints, &*isa(), &mut scheduler, &o, &extra);
+        let a = a.expect("schedules");
+        let region = only(&a);
+        let across = region.problem.nodes().map(|n| region.problem.extra(n).cross_cluster);
+        assert_eq!(across.collect::<Vec<_>>(), [clustered, clustered, false]);
     }
 }
 

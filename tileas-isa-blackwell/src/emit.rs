@@ -8,6 +8,7 @@ use tileas_codegen::isa::{
     AtomType, Emit, EmitColumns, Mma, MmaAcc, MmaAgent, MmaAtom, MmaOperand, MmaRequest, MmaTile,
     operand_step, operand_strides,
 };
+use tileas_codegen::layout::Access;
 use tileas_codegen::nvvm::{FuncBuilder, Operand, PtxOp, Reg, RegTy, Regs};
 
 impl Emit for crate::Blackwell {
@@ -75,15 +76,16 @@ impl EmitColumns for crate::Blackwell {
         b.fold_add(base, lanes)
     }
 
-    fn load(&self, b: &mut FuncBuilder<'_>, to: Regs, (base, offset): (Reg, i32)) {
+    fn load(&self, b: &mut FuncBuilder<'_>, access: Access, to: Regs, (base, offset): (Reg, i32)) {
         for (at, n) in pieces(to.len()) {
             let list = b.list(&to.slice(at, at + n));
-            b.emit(load(n), &[list, Operand::addr(base, offset + at as i32)]);
+            let from = Operand::addr(base, offset + first_column(access, at));
+            b.emit(load(access, n), &[list, from]);
         }
         b.tcgen05_wait_ld();
     }
 
-    fn store(&self, b: &mut FuncBuilder<'_>, (base, offset): (Reg, i32), values: &[Operand]) {
+    fn store(&self, b: &mut FuncBuilder<'_>, access: Access, (base, offset): (Reg, i32), values: &[Operand]) {
         for (at, n) in pieces(values.len()) {
             let mut piece = [Operand::Imm(0); 32];
             for (x, &v) in piece.iter_mut().zip(&values[at..at + n]) {
@@ -91,7 +93,8 @@ impl EmitColumns for crate::Blackwell {
                 *x = b.as_reg(ty, v).into();
             }
             let list = b.list(&&piece[..n]);
-            b.emit(store(n), &[Operand::addr(base, offset + at as i32), list]);
+            let to = Operand::addr(base, offset + first_column(access, at));
+            b.emit(store(access, n), &[to, list]);
         }
     }
 
@@ -129,34 +132,50 @@ fn step_descriptor(b: &mut FuncBuilder<'_>, tile: &MmaTile, desc: Reg, k: u32, m
     if bytes == 0 { desc.into() } else { b.add_s64(desc, bytes >> 4).into() }
 }
 
-/// First column and width of the instructions that move `columns` columns.
-fn pieces(columns: usize) -> impl Iterator<Item = (usize, usize)> {
+/// First register and number of registers of the instructions that move `registers` registers.
+fn pieces(registers: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        let n = 1 << columns.checked_sub(at)?.checked_ilog2()?.min(5);
+        let n = 1 << registers.checked_sub(at)?.checked_ilog2()?.min(5);
         at += n;
         Some((at - n, n))
     })
 }
 
-fn load(columns: usize) -> PtxOp {
-    match columns {
-        1 => PtxOp::Tcgen05Ld32x32bX1,
-        2 => PtxOp::Tcgen05Ld32x32bX2,
-        4 => PtxOp::Tcgen05Ld32x32bX4,
-        8 => PtxOp::Tcgen05Ld32x32bX8,
-        16 => PtxOp::Tcgen05Ld32x32bX16,
+/// The column of the first of the registers from `register` on: by rows each has one, in fragments four have eight.
+fn first_column(access: Access, register: usize) -> i32 {
+    match access {
+        Access::B256 => 2 * register as i32,
+        _ => register as i32,
+    }
+}
+
+fn load(access: Access, registers: usize) -> PtxOp {
+    match (access, registers) {
+        (Access::B256, 4) => PtxOp::Tcgen05Ld16x256bX1,
+        (Access::B256, 8) => PtxOp::Tcgen05Ld16x256bX2,
+        (Access::B256, 16) => PtxOp::Tcgen05Ld16x256bX4,
+        (Access::B256, _) => PtxOp::Tcgen05Ld16x256bX8,
+        (_, 1) => PtxOp::Tcgen05Ld32x32bX1,
+        (_, 2) => PtxOp::Tcgen05Ld32x32bX2,
+        (_, 4) => PtxOp::Tcgen05Ld32x32bX4,
+        (_, 8) => PtxOp::Tcgen05Ld32x32bX8,
+        (_, 16) => PtxOp::Tcgen05Ld32x32bX16,
         _ => PtxOp::Tcgen05Ld32x32bX32,
     }
 }
 
-fn store(columns: usize) -> PtxOp {
-    match columns {
-        1 => PtxOp::Tcgen05St32x32bX1,
-        2 => PtxOp::Tcgen05St32x32bX2,
-        4 => PtxOp::Tcgen05St32x32bX4,
-        8 => PtxOp::Tcgen05St32x32bX8,
-        16 => PtxOp::Tcgen05St32x32bX16,
+fn store(access: Access, registers: usize) -> PtxOp {
+    match (access, registers) {
+        (Access::B256, 4) => PtxOp::Tcgen05St16x256bX1,
+        (Access::B256, 8) => PtxOp::Tcgen05St16x256bX2,
+        (Access::B256, 16) => PtxOp::Tcgen05St16x256bX4,
+        (Access::B256, _) => PtxOp::Tcgen05St16x256bX8,
+        (_, 1) => PtxOp::Tcgen05St32x32bX1,
+        (_, 2) => PtxOp::Tcgen05St32x32bX2,
+        (_, 4) => PtxOp::Tcgen05St32x32bX4,
+        (_, 8) => PtxOp::Tcgen05St32x32bX8,
+        (_, 16) => PtxOp::Tcgen05St32x32bX16,
         _ => PtxOp::Tcgen05St32x32bX32,
     }
 }

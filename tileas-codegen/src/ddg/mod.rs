@@ -800,7 +800,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Whom the op follows; who computes it in registers, and what its results take there and in rings.
-    fn extra_of(&self, op: Op) -> NodeExtra {
+    fn extra_of(&self, op: Op, clustered: bool) -> NodeExtra {
         let (func, plan) = (self.func, self.plan);
         let agent = plan.op_agent[op].expand().filter(|&a| plan.agents[a].kind == AgentKind::Simt);
         let warps = agent.map_or(1, |a| plan.agents[a].warps);
@@ -840,7 +840,8 @@ impl<'a> Builder<'a> {
             registers,
             held,
             ring_bytes,
-            cross_cluster: false,
+            // Which loads a cluster shares is seen when the loop is code; each waits for slots of all its CTAs then.
+            cross_cluster: clustered && func.opcode(op) == Opcode::AsyncTiledTmaLoad,
         }
     }
 
@@ -921,7 +922,7 @@ impl<'a> Builder<'a> {
                 group,
                 max_depth,
                 force_serial,
-                extra: self.extra_of(op),
+                extra: self.extra_of(op, extra.clustered),
             });
             let rest = self.memory.fused.iter().filter(|f| f.0 == node);
             if rest.clone().next().is_some() {

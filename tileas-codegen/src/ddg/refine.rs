@@ -82,6 +82,8 @@ pub struct Extra {
     pub serial: Vec<Op>,
     /// Whether independent reads of shared memory become one reservation (the option `tune.fuse-reads`).
     pub fuse_reads: bool,
+    /// Whether CTAs of a cluster load tiles together (the option `cluster`).
+    pub clustered: bool,
 }
 
 impl Extra {

@@ -87,7 +87,8 @@ impl Search<'_> {
         before: Option<&ScheduleAnalysis>,
     ) -> CodegenResult<ScheduleAnalysis> {
         let Search { isa, settings, constraints, scheduler, steps } = self;
-        let extra = &Extra { fuse_reads: settings.fuse_reads, ..extra.clone() };
+        let extra =
+            &Extra { fuse_reads: settings.fuse_reads, clustered: settings.cluster > 1, ..extra.clone() };
         let pass = Pass { storage, extra, steps, before };
         let options = settings.schedule_options();
         schedule_pass(&at.func, &at.plan, constraints, *isa, scheduler, &options, pass)

@@ -8,7 +8,7 @@
 
 use super::types::Scalar;
 use crate::layout::gf2::{Columns, MAX_BITS};
-use crate::layout::{Axes, Home, LinearMap, Text};
+use crate::layout::{Axes, Home, LinearMap, Matrix, Text};
 use std::fmt;
 
 /// Shared-memory swizzle of TMA boxes and matrix operands.
@@ -308,6 +308,19 @@ pub fn register_map(layout: Layout, dims: &[u32], warps: u32) -> Option<LinearMa
         return None;
     }
     LinearMap::registers(&register, &lane, &warp)
+}
+
+/// How the warps of a warpgroup hold a tile that they move between tensor memory and registers at once: a row per thread; where a
+/// warp's lanes have 16 rows alone, in the fragments of `.16x256b`, which are the accumulator's of `wgmma`: then no thread is without
+/// elements. Of tiles that would fill half of the registers even so, slices are moved by rows, or they are divided before. Source: PTX ISA, tcgen05.ld,
+/// matrix fragments.
+pub fn moved_map(layout: Layout, dims: &[u32], warps: u32) -> Option<LinearMap> {
+    let whole = |m: &Matrix| (3..=7).contains(&m.columns) && m.rows == 6 && m.warps == 2;
+    let fragments = match layout {
+        Layout::Tmem64 => Matrix::of(dims, warps).filter(whole),
+        _ => None,
+    };
+    fragments.map_or_else(|| register_map(Layout::Row, dims, warps), Matrix::accumulator)
 }
 
 /// The layout of a map: `row` where it is that, else its bits. `None` where it has no name: see [`RegisterBits::of`].

@@ -5,6 +5,7 @@
 
 use super::{MmaAtom, MmaRequest};
 use crate::ir::{Layout, Scalar, Swizzle};
+use crate::layout::Access;
 use crate::nvvm::{FuncBuilder, Operand, Reg, Regs};
 
 /// One slot of a ring in memory, as a multiply names it.
@@ -137,11 +138,11 @@ pub trait EmitColumns {
     /// The base for the rows of a warp of the agent, by its number in the agent.
     fn warp_base(&self, b: &mut FuncBuilder<'_>, base: Reg, warp: Operand) -> Operand;
 
-    /// Reads consecutive columns of this thread's row and waits for them.
-    fn load(&self, b: &mut FuncBuilder<'_>, to: Regs, from: (Reg, i32));
+    /// Reads consecutive columns, of this thread's row or in fragments, and waits for them.
+    fn load(&self, b: &mut FuncBuilder<'_>, access: Access, to: Regs, from: (Reg, i32));
 
-    /// Writes consecutive columns of this thread's row. They are there after [`EmitColumns::store_wait`].
-    fn store(&self, b: &mut FuncBuilder<'_>, to: (Reg, i32), values: &[Operand]);
+    /// Writes consecutive columns, of this thread's row or in fragments. They are there after [`EmitColumns::store_wait`].
+    fn store(&self, b: &mut FuncBuilder<'_>, access: Access, to: (Reg, i32), values: &[Operand]);
 
     /// Waits for all stores of this thread.
     fn store_wait(&self, b: &mut FuncBuilder<'_>);

@@ -6,8 +6,10 @@
 
 use super::{Buffer, Lower, TileVal};
 use crate::error::{Code, CodegenResult};
+use crate::ir::layouts::{moved_map, register_map};
 use crate::ir::{Block, Layout, Op, Opcode, Space, Value, ValueDef, keys};
 use crate::isa::EmitColumns;
+use crate::layout::Access;
 use crate::nvvm::{Operand, Reg, RegTy, Regs};
 use crate::place::chains::rows_columns;
 use smallvec::SmallVec;
@@ -174,7 +176,19 @@ impl<'a> Lower<'a> {
         })
     }
 
-    /// Reads this thread's row of a sub-tile from column `col0` on.
+    /// How the columns of a tile are moved that threads hold in a layout; `None`: they are not.
+    fn column_access(&self, op: Op, buf: &Buffer, dims: &[u32], layout: Layout) -> CodegenResult<Access> {
+        let warps = self.agent.warps;
+        let held = register_map(layout, dims, warps);
+        match held.is_some() && held == moved_map(buf.layout, dims, warps) {
+            _ if layout == Layout::Row => Ok(Access::Rows),
+            true => Ok(Access::B256),
+            false => self.unsupported(op, format!("moves tiles in other layouts than {layout}")),
+        }
+    }
+
+    /// Reads this thread's part of a sub-tile from column `col0` on.
+    #[expect(clippy::too_many_arguments, reason = "one place reads one sub-tile")]
     pub(super) fn load_columns(
         &mut self,
         op: Op,
@@ -182,16 +196,18 @@ impl<'a> Lower<'a> {
         slot: Operand,
         col0: u32,
         dims: &[u32],
+        layout: Layout,
         regs: Regs,
     ) -> CodegenResult<()> {
         self.check_tensor_rows(op, buf, rows_columns(dims).0)?;
+        let access = self.column_access(op, buf, dims, layout)?;
         let base = self.tmem_addr(op, buf, slot)?;
         let base = self.numbered(op, base, dims.last().copied().unwrap_or(0))?;
-        self.columns(op)?.load(&mut self.b, regs, (base.0, base.1 + col0 as i32));
+        self.columns(op)?.load(&mut self.b, access, regs, (base.0, base.1 + col0 as i32));
         Ok(())
     }
 
-    /// Writes this thread's row of a tile.
+    /// Writes this thread's part of a tile.
     pub(super) fn store_columns(
         &mut self,
         op: Op,
@@ -199,22 +215,23 @@ impl<'a> Lower<'a> {
         buf: &Buffer,
         slot: Operand,
     ) -> CodegenResult<()> {
-        if t.layout != Layout::Row || t.elem.bits() != 32 {
-            return self.unsupported(op, "stores 32-bit elements in layout `row` to tensor memory");
+        if t.elem.bits() != 32 {
+            return self.unsupported(op, "stores 32-bit elements to tensor memory");
         }
-        self.check_tensor_rows(op, buf, rows_columns(self.dims(t)).0)?;
+        let (rows, columns) = rows_columns(self.dims(t));
+        self.check_tensor_rows(op, buf, rows)?;
+        let access = self.column_access(op, buf, self.dims(t), t.layout)?;
         let col0 =
             self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0).max(0) as i32;
         let base = self.tmem_addr(op, buf, slot)?;
         self.fence_access();
-        let columns = t.regs.len() as u32;
         let stored = Stored::of(buf, slot, col0 as u32, col0 as u32 + columns);
         if self.pending_st.iter().any(|s| s.meets(&stored)) {
             // Of two stores to one column the first may come last.
             self.wait_stores();
         }
         let values = &self.units[t.regs.start as usize..t.regs.start as usize + t.regs.len()];
-        self.columns(op)?.store(&mut self.b, (base.0, base.1 + col0), values);
+        self.columns(op)?.store(&mut self.b, access, (base.0, base.1 + col0), values);
         self.pending_st.push(stored);
         Ok(())
     }
@@ -242,25 +259,24 @@ impl<'a> Lower<'a> {
     fn fill(&mut self, (base, offset): (Reg, i32), n: u32, x: Reg, emit: &dyn EmitColumns) {
         for at in (0..n).step_by(32) {
             let values = &[Operand::Reg(x); 32][..(n - at).min(32) as usize];
-            emit.store(&mut self.b, (base, offset + at as i32), values);
+            emit.store(&mut self.b, Access::Rows, (base, offset + at as i32), values);
         }
         emit.store_wait(&mut self.b);
     }
 
-    /// Writes `x` to `n` columns of this thread's row, from column `first` on of the slice of that width that `op` names.
+    /// Writes `x` to the columns of this thread's row from column `first` on, of the slice of that width that `op` names.
     pub(super) fn fill_columns(
         &mut self,
         op: Op,
         buf: &Buffer,
         slot: Operand,
         (first, width): (u32, u32),
-        n: u32,
         x: Reg,
     ) -> CodegenResult<()> {
         let emit = self.columns(op)?;
         let base = self.tmem_addr(op, buf, slot)?;
         let (base, offset) = self.numbered(op, base, width)?;
-        self.fill((base, offset + first as i32), n, x, emit);
+        self.fill((base, offset + first as i32), width, x, emit);
         Ok(())
     }
 

@@ -234,7 +234,7 @@ impl Lower<'_> {
                 let x = self.b.imm(rt, other);
                 let first = offsets.last().copied().unwrap_or(0).max(0) as u32;
                 let width = dims.last().copied().unwrap_or(0);
-                self.fill_columns(op, &buf, slot, (first, width), regs.len() as u32, x)?;
+                self.fill_columns(op, &buf, slot, (first, width), x)?;
                 self.b.place(join);
                 self.b.bar_warp_sync(0xffff_ffffu32);
                 self.read(op, &buf, slot, &offsets, dims, layout, elem, regs)?;
@@ -286,11 +286,11 @@ impl Lower<'_> {
         if buf.space == Space::Smem && (layout != Layout::Row || buf.swizzle_spans_slabs()) {
             return self.read_places(op, buf, slot, col0, dims, layout, elem, regs);
         }
-        if layout != Layout::Row {
+        if layout != Layout::Row && buf.space != Space::Tmem {
             return self.unsupported(op, format!("reads row slices into layout `row`, not {layout}"));
         }
         match buf.space {
-            Space::Tmem => self.load_columns(op, buf, slot, col0, dims, regs),
+            Space::Tmem => self.load_columns(op, buf, slot, col0, dims, layout, regs),
             Space::Smem => {
                 let chunks = self.smem_chunks(op, buf, slot, col0, dims, elem)?;
                 let per = regs.len() / chunks.len().max(1);

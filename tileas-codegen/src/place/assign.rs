@@ -13,7 +13,7 @@
 //! single nodes until none helps. Of equal costs the first candidate wins. Cost: candidates² for each use.
 
 use super::chains::{Chain, Chains, Inputs, reads_piece, rows_columns, tma_storable};
-use super::operands::{acc_layout, operand_layout};
+use super::operands::{acc_layout, acc_moved, operand_layout};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::layouts::{register_layout, register_map, registers_per_thread};
 use crate::ir::opcodes::{Traits, keys};
@@ -225,8 +225,8 @@ struct Node {
     vector: u32,
     /// Whether each element must be in one thread alone, if there are enough.
     single: bool,
-    /// Whether its tile is read from, or written to, an accumulator by rows.
-    rows: bool,
+    /// Whether its tile is read from, or written to, an accumulator in memory: as that is moved.
+    moved: bool,
     /// The load that brings its tile of bytes to shared memory. Wider elements make less of a difference there.
     shared: Option<Op>,
     /// It is an accumulator in registers: nothing else will do.
@@ -241,7 +241,7 @@ struct Node {
 impl Node {
     /// Whether it may have any layout.
     fn is_free(&self) -> bool {
-        !self.rows && self.fixed.is_none()
+        !self.moved && self.fixed.is_none()
     }
 }
 
@@ -276,7 +276,8 @@ struct Assignment<'a> {
 pub(super) fn stages(from: &Inputs<'_>, chains: &Chains, chain: Chain, op: Op) -> bool {
     let value = from.func.named_operand(op, "value");
     let (rows, columns) = rows_columns(value.and_then(|v| from.func.value_data(v).dims()).unwrap_or(&[]));
-    chains.info[chain].multiplies && rows > 1 && tma_storable(from.func, op, columns, from.isa, from.opts)
+    let scattered = chains.info[chain].multiplies || chains.info[chain].halved;
+    scattered && rows > 1 && tma_storable(from.func, op, columns, from.isa, from.opts)
 }
 
 /// Whether the layout of the result follows from that of the source.
@@ -349,7 +350,7 @@ impl<'a> Assignment<'a> {
             vector: 16,
             single: false,
             bits: data.elem().map_or(32, Scalar::bits),
-            rows: false,
+            moved: false,
             shared: None,
             fixed: None,
             reduced: SmallVec::new(),
@@ -499,7 +500,7 @@ impl<'a> Assignment<'a> {
                         continue;
                     }
                     let n = self.node(v);
-                    self.nodes[n].rows = class == ValueClass::Acc;
+                    self.nodes[n].moved = class == ValueClass::Acc;
                     let bytes = class == ValueClass::Smem && self.nodes[n].bits == 8;
                     self.nodes[n].shared = func.defining_op(v).filter(|_| bytes);
                     self.of_value.insert(v, n);
@@ -512,7 +513,7 @@ impl<'a> Assignment<'a> {
                 continue;
             };
             let n = self.node(v);
-            self.nodes[n].rows = classes.class(source) == ValueClass::Acc;
+            self.nodes[n].moved = classes.class(source) == ValueClass::Acc;
             self.of_value.insert(v, n);
         }
         for (n, &(value, _)) in writes.iter().enumerate() {
@@ -520,8 +521,8 @@ impl<'a> Assignment<'a> {
                 continue;
             }
             if let Some(&node) = self.of_value.get(&value) {
-                // By rows into accumulators, in any layout into operands.
-                self.nodes[node].rows |= n < classes.ties.len();
+                // As they are moved into accumulators, in any layout into operands.
+                self.nodes[node].moved |= n < classes.ties.len();
             }
         }
     }
@@ -649,8 +650,8 @@ impl<'a> Assignment<'a> {
         }
         let total = axes.total();
         let row = || register_map(Layout::Row, &node.dims, self.from.warps);
-        if node.rows {
-            out.extend(row());
+        if node.moved {
+            out.extend(acc_moved(self.from.isa, &node.dims, self.from.warps));
             if !out.is_empty() {
                 return out;
             }

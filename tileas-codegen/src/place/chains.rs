@@ -12,10 +12,10 @@
 //! Cost: linear but for union-find.
 
 use super::PlaceOptions;
-use super::operands::MatrixLayouts;
+use super::operands::{MatrixLayouts, acc_moved};
 use crate::constraints::RematWords;
 use crate::error::CodegenResult;
-use crate::ir::layouts::registers_per_thread;
+use crate::ir::layouts::{register_map, registers_per_thread};
 use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
 use crate::isa::{Feature, TargetIsa};
 use crate::storage::classify::{self, Classes, DisjointSets, ValueClass};
@@ -83,6 +83,8 @@ pub struct ChainInfo {
     memory: bool,
     /// Whether some tile lies in an accumulator, or goes there.
     accumulates: bool,
+    /// Whether by rows some of them would leave half of the threads without one, and there is another way to move them.
+    pub(super) halved: bool,
     spread: bool,
     matrices: bool,
     least_rows: u32,
@@ -532,18 +534,22 @@ impl Chains {
             let few = info.least_rows < warps * isa.machine().limits.warp_threads;
             // Tiles that nothing holds by rows already, and what is loaded of few rows; those that are sliced stay as they are.
             let loaded = info.memory && few && !info.accumulates;
-            let free = info.matrices && (info.spread && !info.memory || loaded);
+            info.halved = info.accumulates && info.matrices && {
+                let dims = [info.least_rows, info.columns];
+                acc_moved(isa, &dims, warps) != register_map(Layout::Row, &dims, warps)
+            };
+            let free = info.matrices && (info.spread && !info.memory || loaded || info.halved);
             info.general |= registers > most && (info.mixed || info.carried);
             info.general |= info.cuts && !info.memory || info.both_ways && info.reduces;
             if info.general || free {
-                let must = info.general;
+                let (must, halved) = (info.general, info.halved);
                 // Slices by rows leave threads without work where there are few rows; they pay where the tiles of a chain are too large
                 // for its threads otherwise.
                 let thin = |found: &super::assign::Layouts| {
                     found.widest(func, warps).is_some_and(|n| n <= opts.slice_regs)
                 };
                 match super::assign::assign(from, self, c, writes) {
-                    Ok(found) if must || !slices || few || thin(&found) => {
+                    Ok(found) if must || !slices || few && !halved || thin(&found) => {
                         let info = &mut self.info[c];
                         (info.family, info.layouts) = (Family::Assigned, found);
                         info.heeds_words &= !asked;
@@ -615,6 +621,7 @@ impl Default for ChainInfo {
             vector_length: 1,
             memory: false,
             accumulates: false,
+            halved: false,
             spread: false,
             matrices: false,
             least_rows: u32::MAX,

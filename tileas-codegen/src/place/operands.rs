@@ -5,9 +5,11 @@
 
 use super::chains::rows_columns;
 use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::layouts::moved_map;
 use crate::ir::opcodes::keys;
 use crate::ir::{Function, Layout, Op, Opcode, Scalar, Swizzle, Value, ValueDef};
 use crate::isa::{MmaRequest, TargetIsa};
+use crate::layout::LinearMap;
 use crate::storage::classify::{Classes, ValueClass};
 use cranelift_entity::SecondaryMap;
 
@@ -150,6 +152,12 @@ pub(super) fn matrix_layouts(
 pub(super) fn acc_layout(func: &Function, v: Value, isa: &dyn TargetIsa, warps: u32) -> Option<Layout> {
     let (m, n) = rows_columns(func.value_data(v).dims().unwrap_or(&[]));
     (isa.acc_home().layout)(m, n, warps)
+}
+
+/// How threads hold a tile that they move to or from an accumulator in memory.
+pub(super) fn acc_moved(isa: &dyn TargetIsa, dims: &[u32], warps: u32) -> Option<LinearMap> {
+    let (m, n) = rows_columns(dims);
+    moved_map((isa.acc_home().layout)(m, n, warps)?, dims, warps)
 }
 
 /// The layout of the first operand of a product that takes it from registers.

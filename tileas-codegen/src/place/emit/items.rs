@@ -66,8 +66,11 @@ impl Placer<'_> {
             return self.chains.layout(c, dims, vector);
         }
         // What only loops and branches take has none yet. One map has one spelling, so that types agree where maps do.
-        let runs = || register_layout(&register_map(Layout::Blocked(0), dims, self.warps(c))?, dims);
-        let own = info.layouts.of_value(v).or_else(runs);
+        let map = match self.classes.class(v) {
+            ValueClass::Acc => self.moved_of(dims),
+            _ => register_map(Layout::Blocked(0), dims, self.warps(c)),
+        };
+        let own = info.layouts.of_value(v).or_else(|| register_layout(&map?, dims));
         own.map_or_else(|| self.chains.layout(c, dims, vector), |layout| (layout, false))
     }
 
@@ -570,8 +573,8 @@ impl Placer<'_> {
         };
         let source = match self.is_assigned(c) {
             true => {
-                // Accumulators are written by rows, operands in any layout.
-                let want = (n < ties).then(|| self.rows_of(&dims)).flatten();
+                // Operands are written in any layout.
+                let want = (n < ties).then(|| self.moved_of(&dims)).flatten();
                 self.get_in(value, c, item.block, want.as_ref())?
             }
             false => self.get(value, c, item.block, k, self.chains.vector[value])?,

@@ -2,7 +2,7 @@
 
 use super::super::assign;
 use super::super::chains::{Chain, Family, reads_piece};
-use super::super::operands::operand_layout;
+use super::super::operands::{acc_moved, operand_layout};
 use super::loops::Slice;
 use super::{Item, Placer};
 use crate::error::{Code, CodegenError, CodegenResult};
@@ -36,10 +36,10 @@ impl Placer<'_> {
         register_map(data.layout()?, data.dims()?, self.warps(c))
     }
 
-    /// One row for each thread.
-    pub(super) fn rows_of(&self, dims: &[u32]) -> Option<LinearMap> {
+    /// How a tile is moved to an accumulator.
+    pub(super) fn moved_of(&self, dims: &[u32]) -> Option<LinearMap> {
         let simt = self.plan.agents.values().next().map_or(1, |a| a.warps);
-        register_map(Layout::Row, dims, simt)
+        acc_moved(self.isa, dims, simt)
     }
 
     pub(super) fn no_layout(&self, v: Value) -> CodegenError {
