@@ -763,3 +763,130 @@ fn tx_bytes(func: &Function, webs: &Webs, web: Web, op: Op) -> CodegenResult<u32
         _ => Ok(0),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ops 0 to 9 stand one behind the other.
+    fn positions() -> Positions {
+        let mut p = Positions::default();
+        for n in 0..10 {
+            p.begin[Op::from_u32(n)] = 2 * n + 1;
+            p.end[Op::from_u32(n)] = 2 * n + 2;
+        }
+        p
+    }
+
+    fn ops(list: &[u32]) -> Ops {
+        list.iter().map(|&n| Op::from_u32(n)).collect()
+    }
+
+    fn key(agent: u32, class: Class) -> Key {
+        Key { agent: Agent::from_u32(agent), class }
+    }
+
+    fn consumer(agent: u32, class: Class, waits: &[u32], uses: &[u32]) -> Consumer {
+        Consumer { key: key(agent, class), waits: ops(waits), uses: ops(uses) }
+    }
+
+    /// A tile that a load makes and a product reads.
+    fn channel(web: u32, load: u32, product: u32) -> PipeData {
+        PipeData {
+            home: Block::from_u32(0),
+            distance: 0,
+            webs: smallvec![Web::from_u32(web)],
+            kind: PipeKind::Ring,
+            producer: key(0, Class::Tma),
+            acquires: ops(&[load]),
+            events: ops(&[load]),
+            consumers: vec![consumer(1, Class::Mma, &[product], &[product])],
+            tx: 100 + web,
+            publish: Publish::None,
+            named: None,
+            depth: 1,
+            has_empty: true,
+            why: Default::default(),
+            full_at: 0,
+            empty_at: 0,
+        }
+    }
+
+    #[test]
+    fn channels_are_one_pipe_where_all_agrees_that_a_barrier_stands_for() {
+        let p = positions();
+        let (a, b) = (channel(0, 0, 4), channel(1, 2, 6));
+        assert!(may_bundle(&p, &a, &b) && may_bundle(&p, &b, &a));
+        // Bytes are added and slots counted later: they need not be equal.
+        assert!(may_bundle(&p, &a, &PipeData { depth: 3, tx: 7, ..b.clone() }));
+        let carry =
+            Carry { loop_op: Op::from_u32(9), parent: Block::from_u32(0), inits: Ops::new(), behind: vec![] };
+        type Change = fn(&mut PipeData);
+        let differences: [(&str, Change); 11] = [
+            ("home", |b| b.home = Block::from_u32(1)),
+            ("distance", |b| b.distance = 1),
+            ("kind", |b| b.kind = PipeKind::Token),
+            ("producing agent", |b| b.producer.agent = Agent::from_u32(2)),
+            ("producing engine", |b| b.producer.class = Class::Sync),
+            ("fence", |b| b.publish = Publish::Proxy),
+            ("consuming agent", |b| b.consumers[0].key.agent = Agent::from_u32(2)),
+            ("consuming engine", |b| b.consumers[0].key.class = Class::Sync),
+            ("one consumer more", |b| b.consumers.push(consumer(2, Class::Sync, &[7], &[7]))),
+            ("the same tile", |b| b.webs = smallvec![Web::from_u32(0)]),
+            ("waits behind its uses", |b| b.consumers[0].waits.clear()),
+        ];
+        for (what, change) in differences {
+            let mut b = b.clone();
+            change(&mut b);
+            assert!(!may_bundle(&p, &a, &b) && !may_bundle(&p, &b, &a), "{what}");
+        }
+        // What goes around a loop, and exclusions, are alone even among their like.
+        for kind in [PipeKind::Carried(carry), PipeKind::Mutex] {
+            let (a, b) = (PipeData { kind: kind.clone(), ..a.clone() }, PipeData { kind, ..b.clone() });
+            assert!(!may_bundle(&p, &a, &b), "{:?}", a.kind);
+        }
+        // Where both wait behind their uses these must be the same.
+        let behind = |web, uses: &[u32]| PipeData {
+            consumers: vec![consumer(1, Class::Mma, &[], uses)],
+            ..channel(web, web, 4)
+        };
+        assert!(may_bundle(&p, &behind(0, &[4]), &behind(1, &[4])));
+        assert!(!may_bundle(&p, &behind(0, &[4]), &behind(1, &[4, 6])));
+        // The fence for global memory stays where it is.
+        let global = |web, load| PipeData { publish: Publish::Global, ..channel(web, load, 6) };
+        assert!(may_bundle(&p, &global(0, 2), &global(1, 2)));
+        assert!(!may_bundle(&p, &global(0, 2), &global(1, 3)));
+    }
+
+    #[test]
+    fn no_commit_stands_behind_a_wait_of_its_pipe() {
+        let p = positions();
+        // The load of the one stands in front of the product that needs the other, just in front of it, in it, and behind it.
+        for (load, one) in [(2, true), (3, true), (4, false), (5, false)] {
+            assert_eq!(may_bundle(&p, &channel(0, 0, 4), &channel(1, load, 6)), one, "{load}");
+            assert_eq!(may_bundle(&p, &channel(1, load, 6), &channel(0, 0, 4)), one, "{load}");
+        }
+        // The last commit and the first wait count, wherever they are in their lists.
+        let late = PipeData { events: ops(&[5, 1]), ..channel(1, 1, 6) };
+        assert!(!may_bundle(&p, &channel(0, 0, 4), &late));
+        let early =
+            PipeData { consumers: vec![consumer(1, Class::Mma, &[7, 2], &[7, 2])], ..channel(1, 1, 6) };
+        assert!(!may_bundle(&p, &channel(0, 3, 4), &early));
+        assert!(may_bundle(&p, &channel(0, 0, 4), &early));
+    }
+
+    #[test]
+    fn a_pipe_of_two_channels_has_what_both_have() {
+        let p = positions();
+        let mut a = channel(0, 2, 4);
+        let mut b = channel(1, 0, 6);
+        a.consumers.push(consumer(2, Class::Sync, &[7], &[7]));
+        b.consumers.push(consumer(2, Class::Sync, &[5, 7], &[5, 7, 8]));
+        merge(&p, &mut a, b);
+        assert_eq!(a.webs[..], [Web::from_u32(0), Web::from_u32(1)]);
+        assert_eq!(a.tx, 100 + 101);
+        assert_eq!((a.acquires, a.events), (ops(&[0, 2]), ops(&[0, 2])));
+        let want = [consumer(1, Class::Mma, &[4, 6], &[4, 6]), consumer(2, Class::Sync, &[5, 7], &[5, 7, 8])];
+        assert_eq!(a.consumers, want);
+    }
+}
