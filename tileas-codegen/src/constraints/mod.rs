@@ -325,6 +325,10 @@ pub struct RematWords {
     pub defusion: bool,
 }
 
+/// The keys that schedules heed.
+pub const PLACEMENT_WORDS: [Sym; 4] =
+    [keys::GID, keys::LEADER_GID, keys::MAX_DEPTH, keys::FORCE_SERIAL_EXECUTION];
+
 /// The keys of slices.
 pub const SLICE_WORDS: [Sym; 2] = [keys::PREFERRED_ATOM_SIZE, keys::MAX_NUM_SLICES_FOR_NON_REDUCE_AXIS];
 

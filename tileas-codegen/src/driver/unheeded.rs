@@ -5,14 +5,13 @@
 //! every agent computes for itself, on members of an `if` that is one op of another group, on ops that placement replaced;
 //! and for keys of rematerialisation that preparation and placement left on their op, because they could not heed them. Cost: nothing without constraints.
 
-use crate::constraints::{ConstraintMap, Group, RECOMPUTE_WORDS, RematWords, SLICE_WORDS, lookup};
+use crate::constraints::{
+    ConstraintMap, Group, PLACEMENT_WORDS, RECOMPUTE_WORDS, RematWords, SLICE_WORDS, lookup,
+};
 use crate::ddg::ScheduleAnalysis;
 use crate::error::{Code, CodegenError, Loc};
 use crate::ir::{Function, Op, Opcode, Sym, keys};
 use rustc_hash::FxHashSet;
-
-/// The keys that schedules heed.
-const PLACEMENT: [Sym; 4] = [keys::GID, keys::LEADER_GID, keys::MAX_DEPTH, keys::FORCE_SERIAL_EXECUTION];
 
 /// All warnings, in program order.
 pub(super) fn unheeded(
@@ -55,18 +54,20 @@ pub(super) fn unheeded(
         }
         if placed.opcode(op) == Opcode::For {
             match analysis.loops[op] {
-                Some(_) => warn(placed, op, &PLACEMENT[..3], "it is for ops of a loop, not for the loop"),
-                None => warn(placed, op, &PLACEMENT, "only innermost loops are scheduled"),
+                Some(_) => {
+                    warn(placed, op, &PLACEMENT_WORDS[..3], "it is for ops of a loop, not for the loop")
+                }
+                None => warn(placed, op, &PLACEMENT_WORDS, "only innermost loops are scheduled"),
             }
         } else if let Some(why) = reason(placed, constraints, analysis, op) {
             warn(placed, op, why.0, &why.1);
         }
     }
-    let tagged = |&op: &Op| PLACEMENT.iter().any(|&k| lookup(source, op, k).is_some());
+    let tagged = |&op: &Op| PLACEMENT_WORDS.iter().any(|&k| lookup(source, op, k).is_some());
     for op in source.ops().filter(tagged) {
         let loc = source.op_loc(op);
         if loc != Loc::NONE && !places.contains(&loc) {
-            warn(source, op, &PLACEMENT, "placement replaces the op");
+            warn(source, op, &PLACEMENT_WORDS, "placement replaces the op");
         }
     }
     out
@@ -79,7 +80,7 @@ fn reason(
     analysis: &ScheduleAnalysis,
     op: Op,
 ) -> Option<(&'static [Sym], String)> {
-    let all = |why: &str| Some((&PLACEMENT[..], why.to_owned()));
+    let all = |why: &str| Some((&PLACEMENT_WORDS[..], why.to_owned()));
     // The op of a loop body that the op is, or is in.
     let mut item = op;
     while analysis.node_of[item].is_none() {
@@ -95,7 +96,7 @@ fn reason(
     let own = constraints.group(op);
     (own.is_some() && own != first).then(|| {
         let gid = first.map_or(0, |g| constraints.groups().gid(g));
-        (&PLACEMENT[..2], format!("the `if` around it is scheduled as one op, of group {gid}"))
+        (&PLACEMENT_WORDS[..2], format!("the `if` around it is scheduled as one op, of group {gid}"))
     })
 }
 

@@ -8,6 +8,7 @@
 //! added. Integers and f32; sums in f16 would be rounded elsewhere, those with a rounding of their own or without subnormals stay. Cost: ops, once for each such sum.
 
 use super::{Draft, Renames};
+use crate::constraints::{PLACEMENT_WORDS, RECOMPUTE_WORDS, SLICE_WORDS, lookup};
 use crate::ir::opcodes::keys;
 use crate::ir::{AttrData, Function, Op, Opcode, Scalar, Value};
 
@@ -40,7 +41,10 @@ struct Sum {
 
 impl Sum {
     fn of(func: &Function, op: Op) -> Option<Sum> {
-        if func.has_attr(op, keys::ROUNDING) || func.has_attr(op, keys::FTZ) {
+        // What is said of the sum alone would be lost with it.
+        let mut words = PLACEMENT_WORDS.iter().chain(&SLICE_WORDS).chain(&RECOMPUTE_WORDS);
+        let rounds = func.has_attr(op, keys::ROUNDING) || func.has_attr(op, keys::FTZ);
+        if rounds || words.any(|&key| lookup(func, op, key).is_some()) {
             return None;
         }
         let list = func.operands(op);
