@@ -102,11 +102,26 @@ impl Extra {
 /// Registers per thread that an agent holds behind the fullest op of its loop. Ops run one after the other, by cycle of the
 /// interval, where that is the same the earlier stage first, then program order (R1).
 pub fn register_peak(p: &Problem, s: &RegionSchedule, agent: u32) -> u32 {
+    let levels = register_levels(p, s, agent);
+    levels.into_iter().max().map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+/// Registers that an agent has to store in an iteration if it may have `budget`: by how much what is held behind its ops rises above that, each time
+/// anew.
+pub fn registers_stored(p: &Problem, s: &RegionSchedule, agent: u32, budget: u32) -> u64 {
+    let levels = register_levels(p, s, agent);
+    let over = |n: &u64| n.saturating_sub(budget.into());
+    let before = levels.iter().cycle().skip(levels.len().saturating_sub(1)).map(over);
+    levels.iter().map(over).zip(before).map(|(now, before)| now.saturating_sub(before)).sum()
+}
+
+/// Registers held behind each of the ops of an agent, in the order in which they run.
+fn register_levels(p: &Problem, s: &RegionSchedule, agent: u32) -> Vec<u64> {
     let (ii, mut ops) = (s.ii.max(1), register_ops(p, agent));
     let first = ops.iter().map(|&u| s.start[u]).min().unwrap_or(0);
     let local = |u: Node| s.start[u] - first;
     ops.sort_by_key(|&u| (local(u) % ii, local(u), u));
-    peak_in_order(p, &ops, |u| local(u) / ii)
+    levels_in_order(p, &ops, |u| local(u) / ii)
 }
 
 /// Ops that an agent computes in registers.
@@ -119,9 +134,15 @@ fn renames(p: &Problem, u: Node) -> bool {
     p.extra(u).held == 0 && p.extra(u).registers > 0
 }
 
-/// Registers held behind the fullest of the ops of an agent, which run in the order given; `stage`: steps by which an op is
-/// behind the first of its iteration.
+/// Registers held behind the fullest of the ops of an agent; see [`levels_in_order`].
 fn peak_in_order(p: &Problem, ops: &[Node], stage: impl Fn(Node) -> u32) -> u32 {
+    let levels = levels_in_order(p, ops, stage);
+    levels.into_iter().max().map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+/// Registers held behind each of the ops of an agent, which run in the order given; `stage`: steps by which an op is
+/// behind the first of its iteration.
+fn levels_in_order(p: &Problem, ops: &[Node], stage: impl Fn(Node) -> u32) -> Vec<u64> {
     const ABSENT: i64 = i64::MIN;
     let n = ops.len() as i64;
     let mut at: SecondaryMap<Node, i64> = SecondaryMap::with_default(ABSENT);
@@ -161,8 +182,7 @@ fn peak_in_order(p: &Problem, ops: &[Node], stage: impl Fn(Node) -> u32) -> u32 
         let alive = (t - at[u]).div_euclid(n) - (t - end[u]).div_euclid(n);
         held(u) * alive.max(0) as u64
     };
-    let peak = (0..n).map(|t| ops.iter().map(|&u| behind(t, u)).sum::<u64>()).max();
-    u32::try_from(peak.unwrap_or(0)).unwrap_or(u32::MAX)
+    (0..n).map(|t| ops.iter().map(|&u| behind(t, u)).sum()).collect()
 }
 
 /// The ops of an agent that make or read tiles in registers, with what an order of them must keep and what it takes.
