@@ -7,7 +7,7 @@
 //! and stand or fall together, after what new rejects they lead to was added. The rounds end when no stage asks for
 //! anything new (converged), or with the option `published.max-constraint-iterations` (truncated).
 //!
-//! What better means: cycles of the loops; then registers above the budgets, latency that no slot covers, bytes of
+//! What better means: cycles of the loops, and those that stores and loads of registers take; then registers above the budgets, latency that no slot covers, bytes of
 //! rings, stages. Rejects are judged by cycles alone, where the first schedule wins among equals.
 //! Cost: one look at the channels where no stage asks for anything; else one schedule and one assignment a round.
 
