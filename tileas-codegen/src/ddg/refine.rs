@@ -102,21 +102,23 @@ impl Extra {
 /// Registers per thread that an agent holds behind the fullest op of its loop. Ops run one after the other, by cycle of the
 /// interval, where that is the same the earlier stage first, then program order (R1).
 pub fn register_peak(p: &Problem, s: &RegionSchedule, agent: u32) -> u32 {
-    let levels = register_levels(p, s, agent);
-    levels.into_iter().max().map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+    most_of(&register_levels(p, s, agent))
 }
 
-/// Registers that an agent has to store in an iteration if it may have `budget`: by how much what is held behind its ops rises above that, each time
-/// anew.
-pub fn registers_stored(p: &Problem, s: &RegionSchedule, agent: u32, budget: u32) -> u64 {
-    let levels = register_levels(p, s, agent);
-    let over = |n: &u64| n.saturating_sub(budget.into());
+/// The most of what is held behind ops.
+pub fn most_of(levels: &[u64]) -> u32 {
+    levels.iter().max().map_or(0, |&n| u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+/// Registers that have to be stored in an iteration if there are `most`: by how much what is held behind ops rises above that, each time anew.
+pub fn stored_above(levels: &[u64], most: u32) -> u64 {
+    let over = |n: &u64| n.saturating_sub(most.into());
     let before = levels.iter().cycle().skip(levels.len().saturating_sub(1)).map(over);
     levels.iter().map(over).zip(before).map(|(now, before)| now.saturating_sub(before)).sum()
 }
 
 /// Registers held behind each of the ops of an agent, in the order in which they run.
-fn register_levels(p: &Problem, s: &RegionSchedule, agent: u32) -> Vec<u64> {
+pub fn register_levels(p: &Problem, s: &RegionSchedule, agent: u32) -> Vec<u64> {
     let (ii, mut ops) = (s.ii.max(1), register_ops(p, agent));
     let first = ops.iter().map(|&u| s.start[u]).min().unwrap_or(0);
     let local = |u: Node| s.start[u] - first;
@@ -136,8 +138,7 @@ fn renames(p: &Problem, u: Node) -> bool {
 
 /// Registers held behind the fullest of the ops of an agent; see [`levels_in_order`].
 fn peak_in_order(p: &Problem, ops: &[Node], stage: impl Fn(Node) -> u32) -> u32 {
-    let levels = levels_in_order(p, ops, stage);
-    levels.into_iter().max().map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+    most_of(&levels_in_order(p, ops, stage))
 }
 
 /// Registers held behind each of the ops of an agent, which run in the order given; `stage`: steps by which an op is
@@ -619,6 +620,16 @@ pub fn rule_text(rule: &Rule, name: impl Fn(Op) -> String) -> String {
 mod tests {
     use super::*;
     use crate::schedule::problem::{NodeDef, NodeExtra};
+
+    /// What rises above the most is stored, also from the last op to the first; what stays above is not stored again.
+    #[test]
+    fn what_rises_above_the_registers_is_stored() {
+        assert_eq!(stored_above(&[], 6), 0);
+        assert_eq!(stored_above(&[5, 9, 5, 9], 6), 6);
+        assert_eq!(stored_above(&[9, 7, 8, 5], 6), 3 + 1);
+        assert_eq!(stored_above(&[6, 6], 6), 0);
+        assert_eq!(most_of(&[5, 9, 5]), 9);
+    }
 
     /// All orders that the sets of ops before each allow, with the most that each holds.
     fn least(tiles: &Tiles<'_>, done: u128) -> u32 {

@@ -258,20 +258,16 @@ impl Refiner<'_> {
     }
 
     fn score(&self, (analysis, assigned): &(ScheduleAnalysis, Buffers)) -> Score {
-        let registers = |r: &ScheduledRegion| -> u64 {
-            let agents = refine::register_agents(&r.problem).into_iter();
-            let over = |a| refine::register_peak(&r.problem, &r.schedule, a).saturating_sub(self.budget(a));
-            agents.map(|a| u64::from(over(a))).sum()
-        };
+        let (mut registers, mut stored) = (0, 0);
+        for r in &analysis.regions {
+            for a in refine::register_agents(&r.problem) {
+                let levels = refine::register_levels(&r.problem, &r.schedule, a);
+                registers += u64::from(refine::most_of(&levels).saturating_sub(self.budget(a)));
+                // What is estimated is off by an eighth at most, mostly.
+                stored += refine::stored_above(&levels, self.cap(a) + self.cap(a) / 8);
+            }
+        }
         let cycles = analysis.regions.iter().map(|r| u64::from(self.cycles(r, assigned)));
-        let stored = |r: &ScheduledRegion| -> u64 {
-            let agents = refine::register_agents(&r.problem).into_iter();
-            // What is estimated is off by an eighth at most, mostly.
-            let most = |a| self.cap(a) + self.cap(a) / 8;
-            agents.map(|a| refine::registers_stored(&r.problem, &r.schedule, a, most(a))).sum()
-        };
-        let registers: u64 = analysis.regions.iter().map(registers).sum();
-        let stored: u64 = analysis.regions.iter().map(stored).sum();
         Score {
             cycles: cycles.sum::<u64>() + SPILLED * registers + STORED * stored,
             registers,
