@@ -21,7 +21,7 @@ from kernels.common import Array, ArrayList, Scalar  # noqa: E402
 
 FILES = ["elementwise", "softmax", "norm", "reduction", "movement", "gemm", "attention",
          "quant", "loss", "atomics", "control", "numeric", "conv", "views", "hints", "fused",
-         "irregular"]
+         "irregular", "ours"]
 
 
 def array_constraint(a):

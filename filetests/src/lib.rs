@@ -17,6 +17,7 @@ pub mod device;
 pub mod errors;
 pub mod execute;
 pub mod external;
+pub mod figures;
 pub mod header;
 pub mod nvvm;
 pub mod output;

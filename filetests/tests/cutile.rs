@@ -1,14 +1,17 @@
 //! cuTile kernels: exported by NVIDIA's package, compiled for both families, run against numpy.
 //!
 //! The kernels are in `filetests/cutile/kernels`, with what each should give; `export.py` writes bytecode, launches and arrays. It needs the Python
-//! packages of `xtask/requirements.txt`; without them the tests are ignored, or fail where `TILEAS_REQUIRE_PTXAS` is set.
+//! packages of `xtask/requirements.txt`; without them the tests are ignored, or fail where `TILEAS_REQUIRE_PTXAS` is set. Those of `ours.py` say
+//! what texts of `examples` say: instructions, barriers and registers of the two are compared as well.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
+use tileas_codegen::{Context, Settings};
 use tileas_emu::Mode;
-use tileas_filetests::{cutile, external};
+use tileas_filetests::figures::Figures;
+use tileas_filetests::{TestKind, cutile, external};
 
 /// Kernels that ptxas gives a stack: what is 4 bits in memory is unpacked.
 const SPILLS: &[(&str, &str)] = &[
@@ -42,6 +45,32 @@ fn check(name: &str, target: &str) -> Result<(), Failed> {
     let serialised = said.contains("(C75");
     if serialised || !said.is_empty() && external::spills(said) && !SPILLS.contains(&(name, target)) {
         return Err(format!("the assembler says\n{said}").into());
+    }
+    match name.strip_prefix("ours_") {
+        Some(example) if external::missing(TestKind::Ptxas).is_none() => compare(example, target, &ran),
+        _ => Ok(()),
+    }
+}
+
+/// How much more than the text of an example its cuTile kernel may take.
+const MORE: f64 = 1.15;
+
+/// Compares what came of a cuTile kernel with what comes of the example that says the same.
+fn compare(example: &str, target: &str, ran: &cutile::Ran) -> Result<(), Failed> {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let paths = ["", "kernels/"].map(|folder| examples.join(format!("{folder}{example}.tileas")));
+    let path = paths.iter().find(|p| p.exists()).ok_or("no such example")?;
+    let mut settings = Settings::builder();
+    settings.set("target", target).map_err(|e| format!("{e:?}"))?;
+    let settings = settings.finish();
+    let isa = tileas_isa::isa_for_cpu(target).map_err(|e| format!("{e:?}"))?;
+    let mut context = Context::new();
+    let module = context.parse(&std::fs::read_to_string(path)?, &settings).map_err(|e| format!("{e:?}"))?;
+    let compiled = context.compile(&module, &*isa, &settings).map_err(|e| format!("{e:?}"))?;
+    let said = external::assemble(&format!("ours_{example}_{target}"), target, compiled.ptx())?;
+    let (text, cutile) = (Figures::of(compiled.ptx(), &said), Figures::of(&ran.ptx, &ran.assembled));
+    if cutile.share_of(&text) > MORE {
+        return Err(format!("cuTile: {cutile:?}\ntext: {text:?}").into());
     }
     Ok(())
 }
