@@ -123,9 +123,10 @@ pub fn pure(f: &Function, op: Op, args: &[Val], program: &Program) -> InterpResu
             _ => return err(f, op, Fault::Unsupported, "takes a pointer"),
         },
         O::MakeTiledTmaDesc => match (arg(0)?, tile_type(data)) {
-            (Val::View(v), Some((extents, _))) => {
+            (Val::View(v), Some((extents, elem))) => {
                 let nan = f.attr_name(op, keys::OOB) == Some("nan");
-                Val::Desc(Rc::new(Desc { view: v.clone(), extents: extents.into(), nan }))
+                let view = if v.elem == elem { v.clone() } else { Rc::new(View { elem, ..(**v).clone() }) };
+                Val::Desc(Rc::new(Desc { view, extents: extents.into(), nan }))
             }
             _ => return err(f, op, Fault::Unsupported, "takes a view"),
         },

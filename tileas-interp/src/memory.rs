@@ -217,8 +217,8 @@ impl Memory {
         self.visit(view, dims, origin, |i, at| {
             let (Some(at), Some(b)) = (at, buffer) else { return };
             match &mut tile.data {
-                Data::Float(v) => v[i] = num::decode_float(b.elem, b.bits(at)),
-                Data::Int(v) => v[i] = num::wrap(b.elem, b.bits(at) as i64),
+                Data::Float(v) => v[i] = num::decode_float(view.elem, b.bits(at)),
+                Data::Int(v) => v[i] = num::wrap(view.elem, b.bits(at) as i64),
             }
         })?;
         Ok(tile)

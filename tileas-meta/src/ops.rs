@@ -1009,7 +1009,7 @@ pub const OPS: &[OpRow] = &[
         ],
         traits: &[Pure, Uniform],
         rule: Rule::Custom,
-        doc: "A TMA descriptor for boxes of `view`; coordinates count boxes. `multicast`, written by the compiler: the CTAs of a cluster load such a box together, each a part of its rows into the shared memory of all.",
+        doc: "A TMA descriptor for boxes of `view`; coordinates count boxes. Its elements may be of another type of the width of the view's, 8 bits or more, for loads without `oob = nan`: bits are taken as they are. `multicast`, written by the compiler: the CTAs of a cluster load such a box together, each a part of its rows into the shared memory of all.",
         ..BASE
     },
     OpRow {

@@ -3,6 +3,7 @@
 //! In: a function in value form, before agents are planned. Out: the function in which every `tiled_load` that may
 //! and should go through the tensor memory accelerator is an `async.tiled_tma_load` by a descriptor at the top of the
 //! kernel, and whether there is such a load. Stores are rewritten by `place`, when their slices are known.
+//! A tile that is only used as one of another type of that width (`bitcast`) is loaded as that: who has no type for bf16 hands over i16.
 //!
 //! *May:* a tile of rank 2, or of more dimensions whose one use is as a matrix of its rows (`reshape`), of a view that the host knows (a parameter, or made of parameters) and nothing in the kernel writes; rows of 16 bytes or more, and of whole
 //! swizzle spans; box extents within the limits of the target; padding that a tensor map can give (zero, or NaN for
@@ -45,16 +46,25 @@ struct Load {
     dims: SmallVec<[u32; 2]>,
     elem: Scalar,
     nan: bool,
-    /// The `reshape` that makes a matrix of its rows.
-    matrix: Option<Op>,
+    /// The ops between what memory holds and the tile that is used: the `reshape` that makes a matrix of its rows, and `bitcast`.
+    renamed: SmallVec<[Op; 2]>,
 }
 
-/// The op that makes a matrix of the rows of a tile.
-fn matrix(func: &Function, ops: &[Op], v: Value) -> Option<Op> {
+/// The op, the only one that uses a tile, that makes a matrix of its rows or takes its bits as elements of another type.
+fn renames(func: &Function, ops: &[Op], v: Value) -> Option<Op> {
     let op = ops.iter().copied().find(|&op| func.operands(op).contains(&v))?;
-    let dims = func.result(op).and_then(|r| func.value_data(r).dims())?;
-    let last = func.value_data(v).dims()?.last()?;
-    (func.opcode(op) == Opcode::Reshape && dims.len() == 2 && dims.last() == Some(last)).then_some(op)
+    let (from, to) = (func.value_data(v), func.value_data(func.result(op)?));
+    let renames = match func.opcode(op) {
+        Opcode::Reshape => to.dims()?.len() == 2 && to.dims()?.last() == from.dims()?.last(),
+        Opcode::Bitcast => is_castable(from.elem()?) && is_castable(to.elem()?),
+        _ => false,
+    };
+    renames.then_some(op)
+}
+
+/// Whether tiles of such elements can be loaded as those of another type of that width.
+fn is_castable(elem: Scalar) -> bool {
+    elem.bits() >= 8 && !matches!(elem, Scalar::UE8M0)
 }
 
 /// Rewrites the loads of a kernel; `threads` is the size of the simt agent.
@@ -76,11 +86,18 @@ pub(super) fn rewrite_loads(draft: &mut Draft<'_>, isa: &dyn TargetIsa, threads:
     for &op in ops.iter().filter(|&&op| func.opcode(op) == Opcode::TiledLoad && alone(op)) {
         let Some(mut load) = legal(func, op, isa, &written) else { continue };
         let Some(mut result) = func.result(op) else { continue };
-        if load.dims.len() > 2 {
-            let Some(matrix) = matrix(func, &ops, result).filter(|_| uses_of[result] == 1) else { continue };
-            load.matrix = Some(matrix);
-            result = func.results(matrix)[0];
+        while uses_of[result] == 1
+            && let Some(op) = renames(func, &ops, result)
+        {
+            load.renamed.push(op);
+            result = func.results(op)[0];
         }
+        let data = func.value_data(result);
+        let Some(elem) = data.elem().filter(|_| data.dims().is_some_and(|d| d.len() == 2)) else { continue };
+        if load.nan && elem != load.elem {
+            continue;
+        }
+        load.elem = elem;
         let uses = users[result];
         if uses.other || uses == Users::default() {
             continue;
@@ -156,7 +173,7 @@ fn legal(func: &Function, op: Op, isa: &dyn TargetIsa, written: &EntitySet<Value
         && row_bytes >= limits.tma_align
         && row_bytes.is_multiple_of(span.max(16))
         && (nan || padding.to_bits() == 0);
-    ok.then(|| Load { op, view, dims: dims.into(), elem, nan, matrix: None })
+    ok.then(|| Load { op, view, dims: dims.into(), elem, nan, renamed: SmallVec::new() })
 }
 
 /// Whether a load runs in every iteration of a loop. One that need not run is not worth a slot, but for an operand, which needs one anyway.
@@ -169,8 +186,10 @@ fn rewrite(out: &mut Function, loads: &[Load]) {
     let mut renamed = Renames::default();
     let mut top = out.first_op(out.entry());
     for load in loads {
-        let same =
-            |o: &&(&Load, Value)| o.0.view == load.view && o.0.dims == load.dims && o.0.nan == load.nan;
+        let same = |o: &&(&Load, Value)| {
+            let (o, l) = (o.0, load);
+            (o.view, &o.dims, o.nan, o.elem) == (l.view, &l.dims, l.nan, l.elem)
+        };
         let desc = match descs.iter().find(same) {
             Some(&(_, desc)) => desc,
             None => {
@@ -181,7 +200,7 @@ fn rewrite(out: &mut Function, loads: &[Load]) {
         };
         let mut operands: SmallVec<[Value; 4]> = SmallVec::from_slice(&[desc]);
         operands.extend_from_slice(out.named_segment(load.op, "coords"));
-        let ty = out.result(load.matrix.unwrap_or(load.op)).map(|v| out.value_type(v));
+        let ty = out.result(load.renamed.last().map_or(load.op, |&op| op)).map(|v| out.value_type(v));
         let segments = [1, operands.len() as u32 - 1, 0, 0, 0];
         let new = super::replace(
             out,
@@ -192,9 +211,9 @@ fn rewrite(out: &mut Function, loads: &[Load]) {
             &mut renamed,
         );
         out.inherent_mut(new).remove(keys::PADDING);
-        if let Some(matrix) = load.matrix {
-            renamed.set(out.results(matrix)[0], out.results(new)[0]);
-            out.remove_op(matrix);
+        for &op in load.renamed.iter().rev() {
+            renamed.set(out.results(op)[0], out.results(new)[0]);
+            out.remove_op(op);
         }
         if top == Some(load.op) {
             top = Some(new);

@@ -139,6 +139,8 @@ impl Modulo {
             let turn = &mut self.turns[k];
             let gap = found - at.proven;
             let down = match turn.aim {
+                // An interval that did with fewer constraints is the least that search will find.
+                Aim::Bound if known.is_none() => found - at.proven.max(at.floor).min(found - 1),
                 Aim::Bound => gap,
                 Aim::Below if known.is_none() && l.g.monotone => gap.saturating_sub(rise).max(1),
                 Aim::Below => (gap >> turn.shift).max(1),

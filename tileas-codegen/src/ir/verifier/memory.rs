@@ -276,7 +276,12 @@ impl Checker<'_> {
             self.err(op, Code::E0217, format_args!("expected a TMA descriptor as result, but got {result}"));
             return;
         };
-        self.view_elements(op, *elem, *desc_elem);
+        let nan = func.attr_name(op, keys::OOB) == Some("nan");
+        // Bits are loaded as they are; what stands for those outside is the memory's NaN.
+        let whole = |e: &Scalar| e.bits() >= 8 && *e != Scalar::UE8M0;
+        if nan || elem.bits() != desc_elem.bits() || !whole(elem) || !whole(desc_elem) {
+            self.view_elements(op, *elem, *desc_elem);
+        }
         if dims.is_empty() || dims.len() > MAX_TMA_RANK {
             self.err(
                 op,
@@ -314,7 +319,7 @@ impl Checker<'_> {
         }
         let Some(swizzle) = func.attr_name(op, keys::SWIZZLE).and_then(Swizzle::from_name) else { return };
         self.box_extents(op, &extents, *elem, swizzle);
-        if func.attr_name(op, keys::OOB) == Some("nan") && (elem.is_int() || elem.is_packed()) {
+        if nan && (elem.is_int() || elem.is_packed()) {
             let have = elem.name();
             self.err(
                 op,
