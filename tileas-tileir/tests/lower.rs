@@ -121,6 +121,7 @@ fn hints_that_nothing_heeds_are_told() {
     let kernels = lower(&made, "sm_90a").expect("lowered");
     let told = kernels.warnings.iter().filter(|w| w.code == Code::W1642).count();
     let hints = made.functions().next().expect("a kernel").hints("sm_90a");
-    let all = [hints.num_cta_in_cga.filter(|&n| n > 1), hints.occupancy, hints.num_worker_warps_per_cta];
+    let more = |n: Option<u32>| n.filter(|&n| n > 1);
+    let all = [more(hints.num_cta_in_cga), more(hints.occupancy), hints.num_worker_warps_per_cta];
     assert_eq!(told, all.iter().flatten().count());
 }

@@ -102,7 +102,8 @@ pub fn lower(module: &Module, target: &str) -> Result<Lowered, Errors> {
 /// Hints for a kernel that nothing here acts on.
 fn unheeded(func: FuncRef<'_>, target: &str) -> Vec<Error> {
     let hints = func.hints(target);
-    let clusters = hints.num_cta_in_cga.filter(|&n| n > 1);
+    // One of either is what there is.
+    let [clusters, occupancy] = [hints.num_cta_in_cga, hints.occupancy].map(|n| n.filter(|&n| n > 1));
     let mut out = Vec::new();
     let mut tell = |name: &str, value: Option<u32>, why: &str| {
         if let Some(n) = value {
@@ -110,7 +111,7 @@ fn unheeded(func: FuncRef<'_>, target: &str) -> Vec<Error> {
         }
     };
     tell("num_cta_in_cga", clusters, "clusters are not made");
-    tell("occupancy", hints.occupancy, "registers and shared memory are taken as they help one CTA");
+    tell("occupancy", occupancy, "registers and shared memory are taken as they help one CTA");
     let warps = hints.num_worker_warps_per_cta;
     tell("num_worker_warps_per_cta", warps, "the option `simt-warps` has that, where the kernel allows it");
     out
