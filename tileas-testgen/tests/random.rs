@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use tileas_codegen::Context;
 use tileas_codegen::Settings;
 use tileas_testgen::check::{
-    Verdict, check_agents, check_compile, check_parse, check_round_trip, described, kernel, mutated,
-    run_drawn,
+    Verdict, check_agents, check_compile, check_parse, check_round_trip, check_tile_ir, damaged, described,
+    kernel, mutated, run_drawn,
 };
 
 /// Counts verdicts: refused, accepted.
@@ -101,6 +101,31 @@ fn mutated_kernels_compile_or_are_refused() {
     .size_max(512)
     .budget_ms(budget(2000));
     counts.assert_accepted(30);
+}
+
+/// Any damage to a file of Tile IR that its rules allow ends in PTX or errors at every stage.
+#[test]
+fn damaged_tile_ir_compiles_or_is_refused() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tileas-tileir/tests/files");
+    let mut paths: Vec<_> =
+        std::fs::read_dir(folder).expect("a folder").flatten().map(|f| f.path()).collect();
+    paths.retain(|p| p.extension().is_some_and(|e| e == "tileirbc"));
+    paths.sort();
+    let corpus: Vec<Vec<u8>> = paths.iter().map(|p| std::fs::read(p).expect("a readable file")).collect();
+    for target in ["sm_90a", "sm_100a"] {
+        let isa = tileas_isa::isa_for_cpu(target).expect("a target");
+        let settings = Settings::default().with("target", target).expect("an option");
+        let (counts, warm) = (Counts::default(), RefCell::new(Context::new()));
+        arbtest::arbtest(|u| {
+            let bytes = damaged(u, &corpus)?;
+            counts.add(check_tile_ir(&bytes, &*isa, &settings, &mut warm.borrow_mut()));
+            Ok(())
+        })
+        .size_min(64)
+        .size_max(256)
+        .budget_ms(budget(1000));
+        counts.assert_accepted(40);
+    }
 }
 
 /// Whatever the tree of loops, branches, products and steps, the constraints and the options: the kernel compiles, runs to its

@@ -76,7 +76,9 @@ impl<'m> Lowering<'m, '_> {
             return Err(op.error(Code::E1642, format!("a tensor of {elem} is not supported")));
         };
         if let Some(n) = shape.iter().flatten().find(|&&n| i32::try_from(n).is_err()) {
-            return Err(op.error(Code::E1642, format!("a tensor of {n} elements along a dimension: 2^31 or more")));
+            return Err(
+                op.error(Code::E1642, format!("a tensor of {n} elements along a dimension: 2^31 or more"))
+            );
         }
         let base = self.pointer(op, op.operand(Seg::Base))?;
         let base = self.single(&base);
