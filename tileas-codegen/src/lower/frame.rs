@@ -153,6 +153,11 @@ impl Lower<'_> {
                     self.b.cvt_s32_s16(h).into()
                 }
                 S::I32 | S::Index => self.b.ld_param_b32(p).into(),
+                S::E4M3 | S::E5M2 | S::UE8M0 => {
+                    let byte = self.b.ld_param_u8(p);
+                    let halves: SmallVec<[Reg; 2]> = self.b.unpack_b32_b16(byte).iter().collect();
+                    self.widened(halves[0], s)[0]
+                }
                 _ => {
                     let message = format!("scalar parameters of type {} are unsupported", s.name());
                     return Err(crate::error::CodegenError::new(Code::E0804, self.f.loc, message));

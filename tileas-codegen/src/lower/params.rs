@@ -248,7 +248,7 @@ fn scalar_kind(s: Scalar) -> ParamKind {
         Scalar::F32 | Scalar::TF32 => ParamKind::F32,
         Scalar::I64 | Scalar::F64 => ParamKind::U64,
         Scalar::I16 | Scalar::F16 | Scalar::BF16 => ParamKind::B16,
-        Scalar::I1 | Scalar::I8 => ParamKind::B8,
+        Scalar::I1 | Scalar::I8 | Scalar::E4M3 | Scalar::E5M2 | Scalar::UE8M0 => ParamKind::B8,
         _ => ParamKind::U32,
     }
 }
