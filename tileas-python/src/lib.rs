@@ -325,6 +325,13 @@ impl Kernel {
     }
 
     /// Of each parameter: name, whether it is a view, type of its elements, whether the kernel writes there.
+    /// Which parameters are addresses alone.
+    #[getter]
+    fn pointers(&self) -> Vec<bool> {
+        let all = self.0.metadata().args.iter();
+        all.map(|arg| matches!(arg.kind, tileas_launch::ArgKind::View { rank: None, .. })).collect()
+    }
+
     #[getter]
     fn params(&self) -> Vec<(&str, bool, Option<&'static str>, bool)> {
         let all = self.0.metadata().args.iter();

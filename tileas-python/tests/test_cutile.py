@@ -367,6 +367,8 @@ def test_what_is_compiled():
     signature = compilation.KernelSignature([*constraints, 128, 128, 64], compilation.CallingConvention.cutile_python_v1())
     kernel = cutile.compile(gemm, signature)
     kernel[2, 2](a, 256, 64, 64, 1, b, 64, 256, 256, 1, c, 256, 256, 256, 1)
+    columns = np.asfortranarray(a)
+    fails("E1402", lambda: kernel[2, 2](columns, 256, 64, 1, 256, b, 64, 256, 256, 1, c, 256, 256, 256, 1))
     np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-4, atol=1e-4)
     file = io.BytesIO()
     both = [signature.with_symbol("one"), signature.with_symbol("two")]

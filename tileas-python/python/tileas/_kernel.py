@@ -232,6 +232,7 @@ class Kernel:
         self._module = module
         self._raw = raw
         self._params = raw.params
+        self._pointers = raw.pointers
         # Of the front end.
         self._notes = notes
 
@@ -302,6 +303,14 @@ class Kernel:
         list_ = [
             self._argument(param, arg, arrays, owners) for param, arg in zip(self._params, args)
         ]
+        for pointer, (name, *_), arg in zip(self._pointers, self._params, args):
+            # What is copied are rows: strides that the kernel is told beside would be those of other memory.
+            if pointer and isinstance(arg, np.ndarray) and not arg.flags.c_contiguous:
+                raise Error(
+                    "E1402",
+                    f"{name} is a pointer, and takes arrays whose rows follow each other: numpy.ascontiguousarray makes one, "
+                    f"tileas.cutile.launch takes any; this has strides of {arg.strides} bytes",
+                )
         if stream is None and owners:
             # What others have in flight on their default stream comes first.
             queue = self.device._raw.borrow_stream(0)
