@@ -119,7 +119,7 @@ impl Buffer {
 
     fn store(&mut self, i: usize, tile: &Tile, k: usize) {
         let bits = match &tile.data {
-            Data::Float(v) => num::encode_float(self.elem, v[k]),
+            Data::Float(v) => num::encode_float(tile.elem, v[k]),
             Data::Int(v) => v[k] as u64,
         };
         self.set_bits(i, bits);
@@ -179,7 +179,10 @@ impl Memory {
         let buffer = self.buffers.get(view.buffer).ok_or_else(|| {
             InterpError::new(Fault::Argument, format!("there is no buffer {}", view.buffer))
         })?;
-        if dims.len() != view.sizes.len() || origin.len() != dims.len() || view.elem != buffer.elem {
+        if dims.len() != view.sizes.len()
+            || origin.len() != dims.len()
+            || width(view.elem) != width(buffer.elem)
+        {
             return Err(InterpError::new(Fault::Argument, "the view does not fit the tile or the buffer"));
         }
         let n = count(dims);

@@ -83,14 +83,66 @@ impl Elem {
             || self.bits() == given.bits() && (raw || self == Elem::Tf32 && given == Elem::F32)
     }
 
-    /// Bits of a number with a fraction, rounded to nearest even; `None` for types that have no such scalars.
+    /// Bits of a number with a fraction, rounded to nearest even; `None` for types that have no such scalars. What is too large for a
+    /// float of 8 bits is the largest there is; of scales, which are powers of two, the one below.
     pub fn encode(self, x: f64) -> Option<u64> {
         Some(match self {
             Elem::F16 => f16::from_f64(x).to_bits().into(),
             Elem::Bf16 => bf16::from_f64(x).to_bits().into(),
             Elem::F32 | Elem::Tf32 => (x as f32).to_bits().into(),
             Elem::F64 => x.to_bits(),
+            Elem::E4m3 => small(x, 3, 7, 448.0),
+            Elem::E5m2 => small(x, 2, 15, 57344.0),
+            Elem::Ue8m0 if x.is_nan() => 0xff,
+            Elem::Ue8m0 => (exponent(x) + 127).clamp(0, 254) as u64,
             _ => return None,
         })
+    }
+}
+
+/// Exponent of a number that is normal in f64.
+fn exponent(x: f64) -> i32 {
+    (x.to_bits() >> 52 & 0x7ff) as i32 - 1023
+}
+
+/// A float of 8 bits, so many of them behind the point.
+fn small(x: f64, fraction: i32, bias: i32, most: f64) -> u64 {
+    let sign = u64::from(x.is_sign_negative()) << 7;
+    if x.is_nan() {
+        return sign | 0x7f;
+    }
+    let a = x.abs().min(most);
+    let e = exponent(a).max(1 - bias);
+    // What rounds up to the next power of two carries into the exponent.
+    let unit = f64::from_bits(((1023 + e - fraction) as u64) << 52);
+    let units = (a / unit).round_ties_even() as u64;
+    sign | (units + (((e + bias - 1) as u64) << fraction))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_of_8_bits() {
+        let bits = |e: Elem, x: f64| e.encode(x).expect("a float");
+        for (x, e4m3, e5m2) in [
+            (1.0, 0x38, 0x3c),
+            (-1.75, 0xbe, 0xbf),
+            (448.0, 0x7e, 0x5f),
+            (1e9, 0x7e, 0x7b),
+            (f64::INFINITY, 0x7e, 0x7b),
+            (0.0, 0, 0),
+            (-0.0, 0x80, 0x80),
+            (2_f64.powi(-9), 1, 0x18),
+            (1.5 * 2_f64.powi(-9), 2, 0x1a),
+            (2_f64.powi(-10), 0, 0x14),
+            (1.9375, 0x40, 0x40),
+            (2_f64.powi(-16), 0, 1),
+        ] {
+            assert_eq!((bits(Elem::E4m3, x), bits(Elem::E5m2, x)), (e4m3, e5m2), "{x}");
+        }
+        assert!(bits(Elem::E4m3, f64::NAN) & 0x7f == 0x7f && bits(Elem::E5m2, f64::NAN) & 0x7f == 0x7f);
+        assert_eq!([1.0, 4.0, 5.0, 0.5, 0.0].map(|x| bits(Elem::Ue8m0, x)), [127, 129, 129, 126, 0]);
     }
 }
