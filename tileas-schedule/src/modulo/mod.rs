@@ -33,7 +33,7 @@ const LINEAR: u32 = 256;
 /// Above that by one part in so many at least: what is left of the gap is for the searches, which do not try one after the other.
 const COARSE: u32 = 64;
 /// Above the bound by one part in [`COARSE`] is enough, and by one more for each so many steps: what is left of a gap takes longer than it is worth. Lost without
-/// it: of the searches for 700 kernels, most of other people, 1 in 18 takes above 20 ms instead of 1 in 130, for intervals that are shorter by 0.1 %.
+/// it: of the searches for 700 kernels, most of other people, 1 in 18 takes above 20 ms instead of 1 in 100, for intervals that are shorter by 0.1 %.
 const PATIENCE: u64 = 10_000;
 /// Where searches have found nothing in so many steps, attempts do, and the searches go on from there. Lost without it: 1.3 times the time, longer
 /// intervals of loops with more than 50 ops.
@@ -137,7 +137,7 @@ impl Modulo {
         let enough = |proven: u32, known: Option<u32>, spent: u64| {
             let parts = spent / PATIENCE + 1;
             let most = |ii: u32| u64::from(ii).saturating_mul(parts) / u64::from(COARSE);
-            known.is_some_and(|ii| coarse && (ii > LINEAR || parts > 1) && u64::from(ii - proven) <= most(ii))
+            known.is_some_and(|ii| coarse && ii > LINEAR && u64::from(ii - proven) <= most(ii))
         };
         let (all, mut attempted) = (left, known.is_some());
         while found > at.proven && found > at.floor && left > 0 && refused < self.turns.len() {
