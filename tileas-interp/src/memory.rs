@@ -127,10 +127,10 @@ impl Buffer {
     }
 }
 
-/// Bits of an element in memory; truth values take a byte.
 /// Beyond every view: extents are below 2^31, and 2^32 elements more do not overflow.
 const FAR: i64 = 1 << 62;
 
+/// Bits of an element in memory; truth values take a byte.
 fn width(elem: Scalar) -> usize {
     if elem == Scalar::I1 { 8 } else { elem.bits() as usize }
 }

@@ -201,8 +201,15 @@ impl Machine<'_> {
                 Opcode::Continue => return Ok((End::Continues, args)),
                 Opcode::Break => return Ok((End::Breaks, args)),
                 Opcode::Return => return Ok((End::Returns, Vals::new())),
-                Opcode::For => self.run_loop(op, &args, depth)?,
-                Opcode::Loop => self.run_unbounded(op, args, depth)?,
+                Opcode::For | Opcode::Loop => {
+                    let end = match f.opcode(op) {
+                        Opcode::For => self.run_loop(op, &args, depth)?,
+                        _ => self.run_unbounded(op, args, depth)?,
+                    };
+                    if end == End::Returns {
+                        return Ok((end, Vals::new()));
+                    }
+                }
                 // The loop asks for the condition when the iteration has ended.
                 Opcode::ExitIf => {}
                 Opcode::If => {
@@ -239,27 +246,27 @@ impl Machine<'_> {
         Ok(v)
     }
 
-    /// Each iteration of a `loop` takes what the one before handed on.
-    fn run_unbounded(&mut self, op: Op, inits: Vals, depth: u32) -> InterpResult<()> {
+    /// Each iteration of a `loop` takes what the one before handed on. How it ended: by `break` or `return`.
+    fn run_unbounded(&mut self, op: Op, inits: Vals, depth: u32) -> InterpResult<End> {
         let f = self.f;
-        let Some(body) = f.op_block_at(op, 0) else { return Ok(()) };
+        let Some(body) = f.op_block_at(op, 0) else { return Ok(End::Breaks) };
         let mut carried = inits;
         loop {
             for (&p, v) in f.block_params(body).iter().zip(carried) {
                 self.env[p] = Some(v);
             }
             let (end, values) = self.block(body, depth + 1)?;
-            if end == End::Breaks {
+            if matches!(end, End::Breaks | End::Returns) {
                 for (n, v) in values.into_iter().enumerate() {
                     self.set(op, n, v);
                 }
-                return Ok(());
+                return Ok(end);
             }
             carried = values;
         }
     }
 
-    fn run_loop(&mut self, op: Op, args: &[Val], depth: u32) -> InterpResult<()> {
+    fn run_loop(&mut self, op: Op, args: &[Val], depth: u32) -> InterpResult<End> {
         let f = self.f;
         let mut bound = |i: usize| match args.get(i) {
             Some(v) => self.decide(op, v),
@@ -274,7 +281,7 @@ impl Machine<'_> {
                 format!("a step of {step}; it must be positive"),
             ));
         }
-        let Some(body) = f.op_block_at(op, 0) else { return Ok(()) };
+        let Some(body) = f.op_block_at(op, 0) else { return Ok(End::Falls) };
         let mut carried: Vals = args[3..].iter().cloned().collect();
         while i < hi {
             let params = f.block_params(body);
@@ -282,6 +289,9 @@ impl Machine<'_> {
                 self.env[p] = if k == 0 { Some(Val::Int(i)) } else { carried.get(k - 1).cloned() };
             }
             let (end, values) = self.block(body, depth + 1)?;
+            if end == End::Returns {
+                return Ok(end);
+            }
             carried = values;
             if end == End::Falls
                 && let Some(exit) = f.exit_of(op)
@@ -298,7 +308,7 @@ impl Machine<'_> {
         for (n, v) in carried.into_iter().enumerate() {
             self.set(op, n, v);
         }
-        Ok(())
+        Ok(End::Falls)
     }
 
     /// The operands; on magnitudes with signs that make a difference a sum and a minimum the larger one.

@@ -494,7 +494,7 @@ operations! {
     48 GetTileBlockId "get_tile_block_id" 1 Results::Fixed(3), BlockId .lowered("`program_id`");
     49 Global "global" 1 Results::Fixed(0), ModuleLevel;
     50 If "if" 1 Results::Counted, If .args(&[(Seg::Cond, One)]) .regions(2) .lowered("`if`");
-    51 IntToPtr "int_to_ptr" 1 ONE, IntToPtr .args(SOURCE) .lowered("`int_to_ptr`, of scalars");
+    51 IntToPtr "int_to_ptr" 1 ONE, IntToPtr .args(SOURCE) .lowered("`int_to_ptr`");
     58 Iota "iota" 1 ONE, Iota .lowered("`iota`");
     59 Itof "itof" 1 ONE, Itof .attrs(&[SIGNEDNESS, ROUNDING]) .args(SOURCE) .lowered("`itof`");
     60 JoinTokens "join_tokens" 1 Results::Counted, Tokens .counted(&[(Seg::Tokens, Many)]) .lowered("program order; `may_alias`");
@@ -529,7 +529,7 @@ operations! {
     84 Pow "pow" 1 ONE, Float .args(&[(Seg::Base, One), (Seg::Exponent, One)]) .lowered("`pow`");
     85 PrintTko "print_tko" 1 Results::CountedSince(2), Print .flags(2, &[]) .attrs(&[attr(Key::Text, AttrKind::Str)])
         .args(&[(Seg::Args, Many), (Seg::Token, Opt(0))]) .lowered("`print`, one for each tile");
-    86 PtrToInt "ptr_to_int" 1 ONE, PtrToInt .args(SOURCE);
+    86 PtrToInt "ptr_to_int" 1 ONE, PtrToInt .args(SOURCE) .lowered("`ptr_to_int`");
     87 PtrToPtr "ptr_to_ptr" 1 ONE, PtrToPtr .args(SOURCE) .lowered("`may_alias` of `int_to_ptr`");
     88 Reduce "reduce" 1 Results::Counted, Reduce .attrs(&[DIM, IDENTITIES]) .counted(&[(Seg::Tiles, Many)]) .regions(1) .lowered("`reduce`, `combine`");
     89 Remf "remf" 1 ONE, Float .args(BINARY) .lowered("`remf`");

@@ -71,7 +71,7 @@ fn regions_end_as_their_operations_want() {
     };
     assert_eq!(in_for(|b, p| op(b, Opcode::Continue, &p[1..])), []);
     assert_eq!(in_for(|b, p| op(b, Opcode::Continue, p)), [Code::E1625]);
-    // `break` never leaves `for`; `return` leaves no loop.
+    // Neither `break` nor `return` leaves a `for`.
     assert_eq!(in_for(|b, p| op(b, Opcode::Break, &p[1..])), [Code::E1625]);
     assert_eq!(in_for(|b, _| op(b, Opcode::Return, &[])), [Code::E1625]);
     assert_eq!(in_for(|b, p| op(b, Opcode::Yield, &p[1..])), [Code::E1625]);
@@ -115,7 +115,8 @@ fn breaks_and_continues_reach_through_branches_only() {
     assert_eq!(run(|b, v| op(b, Opcode::Break, &[v, v]), next), []);
     assert_eq!(run(|b, v| op(b, Opcode::Continue, &[v]), |b, v| op(b, Opcode::Break, &[v, v])), []);
     assert_eq!(run(|b, v| op(b, Opcode::Break, &[v]), next), [Code::E1625]);
-    assert_eq!(run(|b, _| op(b, Opcode::Return, &[]), next), [Code::E1625]);
+    assert_eq!(run(|b, _| op(b, Opcode::Return, &[]), next), []);
+    assert_eq!(run(|b, v| op(b, Opcode::Return, &[v]), next), [Code::E1625]);
 }
 
 #[test]

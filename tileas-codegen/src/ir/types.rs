@@ -79,6 +79,13 @@ impl Scalar {
         self.bits() == 4
     }
 
+    /// Whether tiles of such elements can be loaded through TMA as those of `other`, bits as they are: both have whole bytes, as
+    /// many, and a tensor-map type.
+    pub fn loads_as(self, other: Scalar) -> bool {
+        let plain = |s: Scalar| s.bits() >= 8 && s != Scalar::UE8M0;
+        self.bits() == other.bits() && plain(self) && plain(other)
+    }
+
     /// Integer or index (including `i1`).
     pub fn is_int(self) -> bool {
         self <= Scalar::Index

@@ -10,6 +10,7 @@
 //!   was a `break`. One iteration runs after the other.
 //! - What follows a branch with an arm that leaves goes into the other arm. Where both arms may go on, the branch says whether it
 //!   did, and what follows is in a branch on that.
+//! - A loop with `return` in it ends there, and carries whether it did; behind it a branch on that returns, or leaves the loop around.
 //!
 //! Guarantee: order, names and attributes of the ops stay; no op is written twice; what the kernel computes stays. Errors: E0802 where
 //! a value that only some ways define has a type without constants, E1012 where more branches leave one loop than [`MOST_LEAVING`].
@@ -87,6 +88,8 @@ struct Slot {
     next: Option<usize>,
     /// Which value of `break`.
     result: Option<usize>,
+    /// Whether the loop ended by `return`.
+    returned: bool,
 }
 
 /// Rewrites what leaves one loop, or the kernel.
@@ -233,6 +236,10 @@ impl<'a> Writer<'a> {
         let exit = self.func.prev_op(t).filter(|&e| self.func.opcode(e) == Opcode::ExitIf);
         if opcode == Opcode::Return {
             out.stops = Flag::Known(true);
+            if let Some(n) = self.slots.iter().position(|s| s.returned) {
+                let i1 = self.func.scalar(Scalar::I1);
+                out.slots[n] = Some(self.filler(block, i1, 1, t)?);
+            }
         } else if goes_on {
             out.falls = Flag::Known(true);
             out.yields = given.iter().map(|&v| Some(v)).collect();
@@ -450,17 +457,46 @@ fn end_body(func: &mut Function, body: Block, l: Op, out: &Outcome, slots: &[Slo
     Ok(())
 }
 
-/// A `for` with `continue` in it.
+/// Whether there is an op of that code inside, which leaves this loop.
+fn has(func: &Function, body: Block, opcode: Opcode) -> bool {
+    let mut any = false;
+    func.walk(body, &mut |o| any |= func.opcode(o) == opcode);
+    any
+}
+
+/// Behind a loop that says whether it ended by `return`: returns if it did.
+fn return_behind(func: &mut Function, l: Op, returned: Value) {
+    let loc = func.op_loc(l);
+    let guard = func.make_op(Opcode::If, &[returned], &[1], &[], loc);
+    func.insert_after(l, guard);
+    for opcode in [Opcode::Return, Opcode::Yield] {
+        let arm = func.add_region(guard);
+        let end = func.make_op(opcode, &[], &[], &[], loc);
+        func.append_op(arm, end);
+    }
+}
+
+/// A `for` with `continue` or `return` in it.
 fn close_for(func: &mut Function, renamed: &mut Renames, op: Op) -> CodegenResult<()> {
     let Some(body) = func.op_block_at(op, 0) else { return Ok(()) };
-    let mut any = false;
-    func.walk(body, &mut |o| any |= func.opcode(o) == Opcode::Continue);
-    if !any {
+    let returns = has(func, body, Opcode::Return);
+    if !returns && !has(func, body, Opcode::Continue) {
         return Ok(());
     }
+    if returns {
+        let i1 = func.scalar(Scalar::I1);
+        let mut operands: SmallVec<[Value; 8]> = func.operands(op).into();
+        operands.push(filler(func, body, Some(op), i1, 0, op)?);
+        func.set_operands(op, &operands, &[1, 1, 1, operands.len() as u32 - 3]);
+        func.add_block_param(body, i1);
+        let returned = func.add_result(op, i1);
+        return_behind(func, op, returned);
+    }
     let args: SmallVec<[Value; 8]> = func.for_args(op).into();
-    let slots: SmallVec<[Slot; 4]> =
-        args.iter().enumerate().map(|(n, &arg)| Slot { arg, next: Some(n), result: None }).collect();
+    let last = args.len().saturating_sub(1);
+    let slot =
+        |(n, &arg): (usize, &Value)| Slot { arg, next: Some(n), result: None, returned: returns && n == last };
+    let slots: SmallVec<[Slot; 4]> = args.iter().enumerate().map(slot).collect();
     if let Some(end) = func.last_op(body).filter(|&t| func.opcode(t) == Opcode::Yield) {
         let next: SmallVec<[Value; 8]> = func.operands(end).into();
         let like = func.make_op(Opcode::Continue, &next, &[next.len() as u32], &[], func.op_loc(end));
@@ -513,7 +549,8 @@ fn counter(func: &Function, renamed: &Renames, l: Op) -> Option<Counter> {
     // No other way out.
     let mut leaving = 0;
     func.walk(body, &mut |o| {
-        leaving += usize::from(matches!(func.opcode(o), Opcode::Break | Opcode::Continue | Opcode::Loop));
+        let leaves = [Opcode::Break, Opcode::Continue, Opcode::Return, Opcode::Loop];
+        leaving += usize::from(leaves.contains(&func.opcode(o)));
     });
     if leaving != 2 {
         return None;
@@ -596,6 +633,11 @@ fn open_loop(func: &mut Function, renamed: &mut Renames, op: Op) -> CodegenResul
         };
         place.push(n);
     }
+    let returned = has(func, old, Opcode::Return).then_some(operands.len() - 3);
+    if returned.is_some() {
+        let i1 = func.scalar(Scalar::I1);
+        operands.push(filler(func, old, Some(op), i1, 0, op)?);
+    }
     let types: SmallVec<[Type; 8]> = operands[3..].iter().map(|&v| func.value_type(v)).collect();
     let count = types.len() as u32;
     let new = func.make_op(Opcode::For, &operands, &[1, 1, 1, count], &types, func.op_loc(op));
@@ -629,6 +671,7 @@ fn open_loop(func: &mut Function, renamed: &mut Renames, op: Op) -> CodegenResul
                 arg,
                 next: Some(n).filter(|&n| n < inits.len()),
                 result: place.iter().position(|&p| p == n),
+                returned: returned == Some(n),
             };
             let slots: SmallVec<[Slot; 4]> = args.iter().enumerate().map(slot).collect();
             let out = Writer::new(func, renamed, body, slots.clone())?.run(body, &[])?;
@@ -641,6 +684,10 @@ fn open_loop(func: &mut Function, renamed: &mut Renames, op: Op) -> CodegenResul
         renamed.set(r, v);
     }
     func.remove_op(op);
+    if let Some(n) = returned {
+        let v = func.results(new)[n];
+        return_behind(func, new, v);
+    }
     Ok(())
 }
 

@@ -56,15 +56,10 @@ fn renames(func: &Function, ops: &[Op], v: Value) -> Option<Op> {
     let (from, to) = (func.value_data(v), func.value_data(func.result(op)?));
     let renames = match func.opcode(op) {
         Opcode::Reshape => to.dims()?.len() == 2 && to.dims()?.last() == from.dims()?.last(),
-        Opcode::Bitcast => is_castable(from.elem()?) && is_castable(to.elem()?),
+        Opcode::Bitcast => from.elem()?.loads_as(to.elem()?),
         _ => false,
     };
     renames.then_some(op)
-}
-
-/// Whether tiles of such elements can be loaded as those of another type of that width.
-fn is_castable(elem: Scalar) -> bool {
-    elem.bits() >= 8 && !matches!(elem, Scalar::UE8M0)
 }
 
 /// Rewrites the loads of a kernel; `threads` is the size of the simt agent.

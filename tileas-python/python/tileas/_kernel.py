@@ -298,11 +298,6 @@ class Kernel:
         if len(args) != len(self._params):
             names = ", ".join(name for name, *_ in self._params)
             raise Error("E1102", f"{self.name} takes {len(self._params)} arguments ({names}), not {len(args)}")
-        arrays: list[tuple[str, np.ndarray[Any, Any], bool, Tensor]] = []
-        owners: list[object] = []
-        list_ = [
-            self._argument(param, arg, arrays, owners) for param, arg in zip(self._params, args)
-        ]
         for pointer, (name, *_), arg in zip(self._pointers, self._params, args):
             # What is copied are rows: strides that the kernel is told beside would be those of other memory.
             if pointer and isinstance(arg, np.ndarray) and not arg.flags.c_contiguous:
@@ -311,6 +306,11 @@ class Kernel:
                     f"{name} is a pointer, and takes arrays whose rows follow each other: numpy.ascontiguousarray makes one, "
                     f"tileas.cutile.launch takes any; this has strides of {arg.strides} bytes",
                 )
+        arrays: list[tuple[str, np.ndarray[Any, Any], bool, Tensor]] = []
+        owners: list[object] = []
+        list_ = [
+            self._argument(param, arg, arrays, owners) for param, arg in zip(self._params, args)
+        ]
         if stream is None and owners:
             # What others have in flight on their default stream comes first.
             queue = self.device._raw.borrow_stream(0)

@@ -319,6 +319,7 @@ impl<'m> Lowering<'m, '_> {
             O::Insert => self.insert(op),
             O::Pack | O::Unpack => self.bytes(op),
             O::IntToPtr => self.int_to_ptr(op),
+            O::PtrToInt => self.ptr_to_int(op),
             O::PtrToPtr => self.ptr_to_ptr(op),
             O::GdcWaitTko => {
                 self.tokens(op);

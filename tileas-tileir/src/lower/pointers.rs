@@ -476,17 +476,53 @@ impl<'m> Lowering<'m, '_> {
         Ok(made.results(&[ty]).finish_one())
     }
 
-    /// A pointer whose address was computed, or loaded.
+    /// A pointer whose address was computed, or loaded. A tile of them is one of elements behind address 0.
     pub(super) fn int_to_ptr(&mut self, op: OpRef<'m>) -> Done {
         let (Some(source), Some(result)) = (op.operand(Seg::Source), op.result(0)) else { return Ok(()) };
-        if self.func.ty(result).scalar().is_none() {
-            return Err(op.error(Code::E1643, "a tile of addresses is not supported"));
-        }
-        let (address, elem) = (self.scalar(op, source)?, self.pointee(op, result)?);
+        let elem = self.pointee(op, result)?;
         let ty = self.b.ptr_type(elem, tileas_codegen::ir::Space::Gmem);
-        let base = self.b.op(Ir::IntToPtr).operand(address).results(&[ty]).finish_one();
-        self.divisors.insert(base, self.divisors.get(&address).copied().unwrap_or(1));
-        self.known[result] = Known::Pointer(Pointer::to(base));
+        let x = self.value(op, source)?;
+        let data = self.b.func().value_data(x);
+        let shape = data.dims().filter(|_| data.is_tile()).map(Shape::from_slice);
+        let (same, offset) = match (&shape, self.splat_of(x)) {
+            (None, _) => (self.as_scalar(x), None),
+            (Some(_), Some(same)) => (same, None),
+            (Some(shape), None) => {
+                let shift = self.integer(elem.bytes().trailing_zeros().into(), Scalar::I64);
+                let (shift, ty) = (self.splat(shift, shape), self.b.func().value_type(x));
+                let number = self.b.op(Ir::Shri).operand(x).operand(shift).results(&[ty]).finish_one();
+                (self.integer(0, Scalar::I64), Some(number))
+            }
+        };
+        let base = self.b.op(Ir::IntToPtr).operand(same).results(&[ty]).finish_one();
+        self.divisors.insert(base, self.divisors.get(&same).copied().unwrap_or(1));
+        self.known[result] = Known::Pointer(Pointer { base, offset, shape });
+        Ok(())
+    }
+
+    /// The address of a pointer, or of each of a tile.
+    pub(super) fn ptr_to_int(&mut self, op: OpRef<'m>) -> Done {
+        let p = self.pointer(op, op.operand(Seg::Source))?;
+        let Some(result) = op.result(0) else { return Ok(()) };
+        let v = match &p.shape {
+            None => self.address(&p),
+            Some(shape) => {
+                let shape = shape.clone();
+                let first = self.address(&Pointer::to(p.base));
+                let first = self.splat(first, &shape);
+                if p.offset.is_none() {
+                    first
+                } else {
+                    let bytes = self.b.func().value_data(p.base).elem().map_or(1, Scalar::bytes);
+                    let (bytes, ty) =
+                        (self.integer(bytes.into(), Scalar::I64), self.b.func().value_type(first));
+                    let (count, bytes) = (self.count_of(&p), self.splat(bytes, &shape));
+                    let count = self.b.op(Ir::Muli).operand(count).operand(bytes).results(&[ty]).finish_one();
+                    self.b.op(Ir::Addi).operand(first).operand(count).results(&[ty]).finish_one()
+                }
+            }
+        };
+        self.known[result] = Known::Value(v);
         Ok(())
     }
 

@@ -280,7 +280,7 @@ impl<'a> Verifier<'a, '_> {
             (Typing::Yield, Some(Around::If(types) | Around::Combiner(types)), _) => types,
             (Typing::Continue, _, Some(Around::For(types) | Around::Loop(types, _))) => types,
             (Typing::Break, _, Some(Around::Loop(_, types))) => types,
-            (Typing::Return, _, Some(Around::Body)) => &none,
+            (Typing::Return, _, Some(Around::Body | Around::Loop(..))) => &none,
             _ => fail!(E1625, "it has nothing to end here"),
         };
         if op.results().len() > 0 {

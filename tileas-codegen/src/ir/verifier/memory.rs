@@ -278,8 +278,7 @@ impl Checker<'_> {
         };
         let nan = func.attr_name(op, keys::OOB) == Some("nan");
         // Bits are loaded as they are; what stands for those outside is the memory's NaN.
-        let whole = |e: &Scalar| e.bits() >= 8 && *e != Scalar::UE8M0;
-        if nan || elem.bits() != desc_elem.bits() || !whole(elem) || !whole(desc_elem) {
+        if nan || !elem.loads_as(*desc_elem) {
             self.view_elements(op, *elem, *desc_elem);
         }
         if dims.is_empty() || dims.len() > MAX_TMA_RANK {

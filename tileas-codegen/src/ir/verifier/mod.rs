@@ -386,10 +386,15 @@ impl<'f> Checker<'f> {
             self.err(op, Code::E0208, "terminator in the middle of a block");
         }
         let have = func.opcode(op);
-        // What a branch leaves is the innermost loop, or the kernel.
+        // What a branch leaves is the innermost loop, or the kernel, loops included.
         let leaves = matches!(have, Opcode::Break | Opcode::Continue | Opcode::Return);
+        let passes = |opcode: Opcode| match opcode {
+            Opcode::If => leaves,
+            Opcode::For | Opcode::Loop => have == Opcode::Return,
+            _ => false,
+        };
         let mut around = parent;
-        while let Some(p) = around.filter(|&p| leaves && func.opcode(p) == Opcode::If) {
+        while let Some(p) = around.filter(|&p| passes(func.opcode(p))) {
             around = func.op_parent(p);
         }
         let left = around.map(|p| func.opcode(p));
