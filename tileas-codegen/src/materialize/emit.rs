@@ -314,13 +314,19 @@ impl<'a, 'b> Emit<'a, 'b> {
         self.known.pipes.iter().copied().filter(below).collect()
     }
 
-    /// Clones the needed uniform ops of `block` up to `until`.
-    pub fn uniforms(&mut self, block: Block, until: Option<Op>) -> CodegenResult<()> {
-        self.uniforms_from(block, None, until)
+    /// Clones these uniform ops of `block`, as far as they are needed, up to `until`.
+    pub fn uniforms(&mut self, block: Block, until: Option<Op>, which: &EntitySet<Op>) -> CodegenResult<()> {
+        self.uniforms_from(block, None, until, |op| which.contains(op))
     }
 
-    /// As [`Emit::uniforms`], where those before `done` are cloned.
-    fn uniforms_from(&mut self, block: Block, done: Option<Op>, until: Option<Op>) -> CodegenResult<()> {
+    /// Clones the needed uniform ops of `block` up to `until`, where those before `done` are cloned.
+    fn uniforms_from(
+        &mut self,
+        block: Block,
+        done: Option<Op>,
+        until: Option<Op>,
+        which: impl Fn(Op) -> bool,
+    ) -> CodegenResult<()> {
         let src = self.sh.src;
         let mut next = done.or_else(|| src.first_op(block));
         while let Some(op) = next.filter(|_| next != until) {
@@ -329,7 +335,7 @@ impl<'a, 'b> Emit<'a, 'b> {
                 && !self.needs.own_regions.contains(op)
                 && !self.known.emitted.contains(op)
                 && self.sh.plan.op_agent[op].is_none();
-            if wanted && self.at_hand(op) {
+            if wanted && which(op) && self.at_hand(op) {
                 self.clone_made(op);
                 self.item(op, 0)?;
             }
@@ -367,13 +373,13 @@ impl<'a, 'b> Emit<'a, 'b> {
                 // What was passed is cloned, unless it had to wait for a scalar.
                 let number = self.sh.number;
                 if done.is_none_or(|d| number[d] < number[op]) {
-                    self.uniforms_from(block, done, Some(op))?;
+                    self.uniforms_from(block, done, Some(op), |_| true)?;
                     done = Some(op).filter(|_| !self.needs.clones_after_items);
                 }
             }
             self.step(step, local)?;
         }
-        self.uniforms_from(block, done, None)
+        self.uniforms_from(block, done, None, |_| true)
     }
 
     /// What block plans are made from.

@@ -15,7 +15,7 @@ use crate::ir::opcodes::Traits;
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys};
 use crate::storage::classify::is_product;
 use crate::storage::slice::numbered_slice;
-use cranelift_entity::SecondaryMap;
+use cranelift_entity::{EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
 /// What a variable stands for.
@@ -69,6 +69,8 @@ impl VarData {
 pub(super) struct Group {
     pub(super) local: u32,
     steps: Vec<Step>,
+    /// Uniform ops of the body that it makes for itself.
+    clones: EntitySet<Op>,
 }
 
 /// How a group is written.
@@ -113,7 +115,7 @@ fn groups_of(plan: &BlockPlan) -> Vec<Group> {
     for &(local, step) in &plan.steps {
         match out.last_mut() {
             Some(g) if g.local == local => g.steps.push(step),
-            _ => out.push(Group { local, steps: vec![step] }),
+            _ => out.push(Group { local, steps: vec![step], clones: EntitySet::new() }),
         }
     }
     out
@@ -135,7 +137,12 @@ fn recurrent_uniforms(e: &Emit<'_, '_>, op: Op, body: Block) -> Vec<Op> {
             waiting.extend(src.results(o));
         } else if e.needs.ops.contains(o) && src.operands(o).iter().any(|v| tainted.contains(v)) {
             tainted.extend(src.results(o));
-            out.push(o);
+            // Pointers and views are no variables: each group makes its own.
+            let stays =
+                |&v: &Value| matches!(src.value_data(v), TypeData::Ptr { .. } | TypeData::View { .. });
+            if !src.results(o).iter().any(stays) {
+                out.push(o);
+            }
         }
     }
     out
@@ -150,6 +157,8 @@ struct Uses<'a, 'b, M> {
     /// By clone: the group that it was visited for.
     passed: SecondaryMap<Op, u32>,
     group: u32,
+    /// What was visited for that one.
+    clones: EntitySet<Op>,
     work: Vec<Op>,
 }
 
@@ -185,6 +194,7 @@ impl<M: Fn(Value) -> bool> Uses<'_, '_, M> {
             && !(self.made)(v)
         {
             self.passed[d] = self.group;
+            self.clones.insert(d);
             self.work.push(d);
         }
     }
@@ -375,12 +385,21 @@ impl<'a> Skewed<'a> {
         }
         let mut wanted: Vec<(Var, usize, Value)> = Vec::new();
         let made = |v: Value| defs.iter().any(|d| d.0 == v);
-        let mut uses =
-            Uses { e, body: self.body, made, passed: SecondaryMap::new(), group: 0, work: Vec::new() };
+        let mut uses = Uses {
+            e,
+            body: self.body,
+            made,
+            passed: SecondaryMap::new(),
+            group: 0,
+            clones: EntitySet::new(),
+            work: Vec::new(),
+        };
         self.hand_on(&mut uses, &defs, &handed)?;
         let mut early = None;
-        for (g, group) in self.groups.iter().enumerate() {
+        let mut groups = std::mem::take(&mut self.groups);
+        for (g, group) in groups.iter_mut().enumerate() {
             uses.group += 1;
+            uses.clones.clear();
             let mut need = |v: Value| {
                 if let Some(&(_, kd, gd)) = defs.iter().find(|d| d.0 == v) {
                     if gd != g {
@@ -403,7 +422,9 @@ impl<'a> Skewed<'a> {
             for &i in handed.iter().filter(|&&i| self.arg_home[i].is_some_and(|h| h.1 == g)) {
                 uses.value(self.yields[i], &mut need);
             }
+            group.clones = uses.clones.clone();
         }
+        self.groups = groups;
         if early.is_some_and(|v| e.needs.values.contains(v)) {
             let loc = src.op_loc(self.op);
             return Err(unsupported(
@@ -555,7 +576,7 @@ impl<'a> Skewed<'a> {
         for &step in &self.groups[n].steps {
             match step {
                 Step::Item(o) => {
-                    e.uniforms(self.body, Some(o))?;
+                    e.uniforms(self.body, Some(o), &self.groups[n].clones)?;
                     e.item(o, local)?;
                 }
                 Step::Release(p, c, Some(o), pending) if self.group_of(Step::Item(o)) != Some(n) => {
@@ -569,7 +590,7 @@ impl<'a> Skewed<'a> {
             .iter()
             .any(|&i| matches!(self.vars[i].var, Var::Arg(a) if self.local_of_yield(src, a).is_none()))
         {
-            e.uniforms(self.body, None)?;
+            e.uniforms(self.body, None, &self.groups[n].clones)?;
         }
         let mut out: SmallVec<[Value; 8]> = SmallVec::new();
         for &i in &assigned {

@@ -494,8 +494,12 @@ fn close_for(func: &mut Function, renamed: &mut Renames, op: Op) -> CodegenResul
     }
     let args: SmallVec<[Value; 8]> = func.for_args(op).into();
     let last = args.len().saturating_sub(1);
-    let slot =
-        |(n, &arg): (usize, &Value)| Slot { arg, next: Some(n), result: None, returned: returns && n == last };
+    let slot = |(n, &arg): (usize, &Value)| Slot {
+        arg,
+        next: Some(n),
+        result: None,
+        returned: returns && n == last,
+    };
     let slots: SmallVec<[Slot; 4]> = args.iter().enumerate().map(slot).collect();
     if let Some(end) = func.last_op(body).filter(|&t| func.opcode(t) == Opcode::Yield) {
         let next: SmallVec<[Value; 8]> = func.operands(end).into();

@@ -2,7 +2,7 @@
 //!
 //! In: a kernel. Out: [`Aliases`]. A front end chains accesses by tokens where one may touch what another touches; so two parameters are
 //! apart unless a token leads from an access to one to an access to the other, and one of them is written, or a branch or loop chooses
-//! between them. Cost: tokens and pointers × parameters / 64, as often as loops hand them on.
+//! between them. The same holds for pointers that are made of addresses, which count as parameters here. Cost: tokens and pointers × parameters / 64, as often as loops hand them on.
 
 use crate::entities::{Region, Value};
 use crate::module::{FuncRef, OpRef, ValueDef};
@@ -23,6 +23,7 @@ pub(super) struct Aliases {
 
 struct Finder<'m> {
     func: FuncRef<'m>,
+    /// Parameters, then pointers of addresses.
     params: Vec<Value>,
     /// By token: the parameters whose accesses it stands for. By pointer or view: the parameters it may be made of.
     behind: SecondaryMap<Value, u128>,
@@ -161,7 +162,9 @@ impl Finder<'_> {
 
 /// Looks at a kernel.
 pub(super) fn find(func: FuncRef<'_>) -> Aliases {
-    let params: Vec<Value> = func.params().collect();
+    let made = func.ops().filter(|op| op.opcode() == Opcode::IntToPtr).filter_map(|op| op.result(0));
+    let params: Vec<Value> = func.params().chain(made).collect();
+    let count = func.params().len();
     let first = (0..params.len()).collect();
     let mut f = Finder { func, params, behind: SecondaryMap::new(), first, written: 0, changed: true };
     for n in 0..f.params.len() {
@@ -188,7 +191,9 @@ pub(super) fn find(func: FuncRef<'_>) -> Aliases {
     let mut chosen: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
     let of = |v: Value| {
         let bits = f.behind[v];
-        (bits != 0).then(|| f.params[f.root_of(bits.trailing_zeros() as usize)])
+        // All pointers that were addresses may lead to the same.
+        let root = (bits != 0).then(|| f.root_of(bits.trailing_zeros() as usize));
+        root.filter(|&n| n < count).map(|n| f.params[n])
     };
     for op in func.ops() {
         let region = op.regions().next().filter(|_| matches!(op.opcode(), Opcode::For | Opcode::Loop));
@@ -198,10 +203,10 @@ pub(super) fn find(func: FuncRef<'_>) -> Aliases {
         }
     }
     debug_assert!(
-        f.params.iter().all(|&v| matches!(func.def(v), Some(ValueDef::Param(Region::BODY, _)))),
+        f.params[..count].iter().all(|&v| matches!(func.def(v), Some(ValueDef::Param(Region::BODY, _)))),
         "parameters are the body's"
     );
-    let later = (0..f.params.len()).filter(|&n| f.root_of(n) != n);
+    let later = (0..count).filter(|&n| f.root_of(n) != n);
     let pairs = later.map(|n| (f.params[n], f.params[f.root_of(n)])).collect();
     Aliases { pairs, chosen }
 }

@@ -277,7 +277,6 @@ impl<'m> Lowering<'m, '_> {
         }
     }
 
-    /// A choice; of pointers to one array, of what is counted from it.
     pub(super) fn select(&mut self, op: OpRef<'m>) -> Done {
         use super::Known;
         use tileas_meta::tileir::Seg;
@@ -287,20 +286,6 @@ impl<'m> Lowering<'m, '_> {
         let (Known::Pointer(a), Known::Pointer(b)) = (self.known[yes].clone(), self.known[no].clone()) else {
             return self.elementwise(op);
         };
-        if a.base != b.base {
-            return Err(
-                op.error(Code::E1643, "pointers to different arrays to choose from are not supported")
-            );
-        }
-        let condition = self.named(op, Seg::Cond)?;
-        let (x, y) = (self.count_of(&a), self.count_of(&b));
-        let ty = self.b.func().value_type(x);
-        let y = self.matched(y, x);
-        let offset =
-            self.b.op(Ir::Select).operand(condition).operand(x).operand(y).results(&[ty]).finish_one();
-        if let Some(result) = op.result(0) {
-            self.known[result] = Known::Pointer(super::pointers::Pointer { offset: Some(offset), ..a });
-        }
-        Ok(())
+        self.choose(op, &a, &b)
     }
 }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | a tile without dimensions | a scalar where it is computed from scalars, a tile without extents where it is left of a tile ([`Known::Value`]) |
 //! | a pointer, or a tile of pointers | a pointer that all share and a count of elements behind it ([`pointers`]) |
+//! | loops and branches | the same; what they hand on of pointers is told in [`control`] |
 //! | a tensor view | `make_view`, its dimensions in an order whose innermost stride is 1 ([`views`]) |
 //! | a load or store of a tile of a view | `tiled_load`, `tiled_store`; where rows need not be aligned, or tiles may lie anywhere, single elements |
 //! | tokens | nothing: accesses stay in program order, which every order of tokens allows. Parameters between whose accesses tokens say an order may lead to the same memory (`may_alias`, [`aliases`]) |
@@ -17,6 +18,7 @@
 //! Parameters are those of the entry, in their order: a launcher passes what it passed before.
 
 mod aliases;
+mod control;
 mod elementwise;
 mod output;
 mod pointers;
@@ -85,6 +87,7 @@ pub fn lower(module: &Module, target: &str) -> Result<Lowered, Errors> {
             reduces: false,
             relaxed: false,
             chosen: SecondaryMap::new(),
+            carries: Vec::new(),
             errors: Vec::new(),
             warnings: Vec::new(),
         };
@@ -155,6 +158,8 @@ struct Lowering<'m, 'f> {
     relaxed: bool,
     /// By pointer that loops or branches hand on: a parameter that it may be.
     chosen: SecondaryMap<Value, Option<Value>>,
+    /// How the loops around hand on what they carry, the innermost last.
+    carries: Vec<Vec<control::Carry>>,
     errors: Vec<Error>,
     warnings: Vec<Error>,
 }
@@ -551,249 +556,6 @@ impl<'m> Lowering<'m, '_> {
             }
             other => other,
         };
-        Ok(())
-    }
-
-    // ---- control flow
-
-    /// What a value is carried as: rank-0 floats as tiles, where tiles are reduced to such.
-    fn carried(&mut self, x: ir::Value) -> ir::Value {
-        let data = self.b.func().value_data(x);
-        match data.as_scalar() {
-            Some(elem) if elem.is_float() && self.reduces => self.as_tile(x),
-            Some(_) => x,
-            None if data.rank() == 0 && data.elem().is_some_and(Scalar::is_int) => self.as_scalar(x),
-            None if data.rank() == 0 && !self.reduces => self.as_scalar(x),
-            None => x,
-        }
-    }
-
-    /// What loops and branches hand on of these values: of pointers the count of elements, of tokens nothing.
-    fn handed_on(&mut self, op: OpRef<'m>, values: &[Value]) -> Result<SmallVec<[ir::Value; 4]>, Box<Error>> {
-        let mut out = SmallVec::new();
-        for &v in values {
-            match self.known[v].clone() {
-                Known::Nothing => return Err(self.silent()),
-                Known::Token => {}
-                Known::Value(x) => out.push(self.carried(x)),
-                Known::Pointer(p) if p.shape.is_none() => out.push(self.address(&p)),
-                Known::Pointer(p) => out.push(self.count_of(&p)),
-                Known::Tensor(_) | Known::Tiles(_) => {
-                    return Err(
-                        op.error(Code::E1643, "a view that a loop or branch hands on is not supported")
-                    );
-                }
-            }
-        }
-        Ok(out)
-    }
-
-    /// Gives results or parameters of a loop or branch, which stand for the values of `like`, what was made of them.
-    fn receive(&mut self, to: &[Value], like: &[Known], made: &[ir::Value]) {
-        let mut made = made.iter().copied();
-        for (&v, like) in to.iter().zip(like) {
-            self.known[v] = match like {
-                Known::Value(_) => made.next().map_or(Known::Nothing, Known::Value),
-                Known::Pointer(p) => match (made.next(), &p.shape) {
-                    (Some(address), None) => {
-                        let ty = self.b.func().value_type(p.base);
-                        Known::Pointer(self.at_address(v, address, ty))
-                    }
-                    (Some(count), _) => {
-                        Known::Pointer(pointers::Pointer { offset: Some(count), ..p.clone() })
-                    }
-                    (None, _) => Known::Nothing,
-                },
-                other => other.clone(),
-            };
-        }
-    }
-
-    /// After an error inside a region: nothing is known of its results, but tokens are tokens.
-    fn spoil(&mut self, op: OpRef<'m>) {
-        for result in op.results() {
-            let token = *self.func.ty(result) == TypeData::Token;
-            self.known[result] = if token { Known::Token } else { Known::Nothing };
-        }
-    }
-
-    fn counted_loop(&mut self, op: OpRef<'m>) -> Done {
-        let func = self.func;
-        self.spoil(op);
-        let bound = |this: &mut Self, seg| match op.operand(seg) {
-            Some(v) => this.scalar(op, v),
-            None => Err(this.silent()),
-        };
-        let (lower, upper) = (bound(self, Seg::Lower)?, bound(self, Seg::Upper)?);
-        let step = bound(self, Seg::Step)?;
-        let inits = self.handed_on(op, op.list(Seg::Init))?;
-        let like: Vec<Known> = op.list(Seg::Init).iter().map(|&v| self.known[v].clone()).collect();
-        let Some(region) = op.regions().next() else { return Ok(()) };
-        let params: Vec<Value> = func.region_params(region).collect();
-        let open = self.b.begin_for(lower, upper, step, &inits);
-        if let Some((&iv, rest)) = params.split_first() {
-            self.known[iv] = Known::Value(open.iv);
-            let all = [lower, step].map(|v| self.divisors.get(&v).copied().unwrap_or(1));
-            self.divisors.insert(open.iv, all[0].min(all[1]));
-            self.receive(rest, &like, &open.args);
-        }
-        let yields = self.body(region, &inits, &like);
-        let results = self.b.end_for(open, &yields);
-        let to: Vec<Value> = op.results().collect();
-        self.receive(&to, &like, &results);
-        Ok(())
-    }
-
-    /// Lowers the region of a loop; what its `continue` hands on, which the caller is to end it with.
-    fn body(&mut self, region: Region, inits: &[ir::Value], like: &[Known]) -> SmallVec<[ir::Value; 4]> {
-        let func = self.func;
-        self.depth += 1;
-        let ops: Vec<OpRef<'m>> = func.region(region).collect();
-        let mut yields: SmallVec<[ir::Value; 4]> = inits.into();
-        for (n, &op) in ops.iter().enumerate() {
-            self.place(op);
-            let last = n + 1 == ops.len() && op.opcode() == Opcode::Continue;
-            let done = match last {
-                true => self.next_of(op, inits, like).map(|next| yields = next),
-                false => self.op(op),
-            };
-            if let Err(e) = done
-                && !e.message.is_empty()
-            {
-                self.errors.push(*e);
-            }
-        }
-        self.depth -= 1;
-        yields
-    }
-
-    /// The values of a `continue`, in the types of what the loop began with.
-    fn next_of(
-        &mut self,
-        op: OpRef<'m>,
-        inits: &[ir::Value],
-        like: &[Known],
-    ) -> Result<SmallVec<[ir::Value; 4]>, Box<Error>> {
-        for (&v, before) in op.list(Seg::Values).iter().zip(like) {
-            if let (Known::Pointer(p), Known::Pointer(q)) = (&self.known[v], before)
-                && p.base != q.base
-                && p.shape.is_some()
-            {
-                let text = "a tile of pointers that a loop moves to another array is not supported";
-                return Err(op.error(Code::E1643, text));
-            }
-        }
-        let values = self.handed_on(op, op.list(Seg::Values))?;
-        if values.len() != inits.len() {
-            return Err(op.error(Code::E1643, "a loop hands on other values than it began with"));
-        }
-        Ok(values.iter().zip(inits).map(|(&v, &like)| self.matched(v, like)).collect())
-    }
-
-    /// A value in the type of another: integers in its width.
-    fn matched(&mut self, v: ir::Value, like: ir::Value) -> ir::Value {
-        let f = self.b.func();
-        let (have, want) = (f.value_data(v).elem(), f.value_data(like).elem());
-        match (have, want) {
-            (Some(a), Some(b)) if a != b && a.is_int() && b.is_int() => self.resized(v, b),
-            _ => v,
-        }
-    }
-
-    fn endless_loop(&mut self, op: OpRef<'m>) -> Done {
-        let func = self.func;
-        self.spoil(op);
-        let inits = self.handed_on(op, op.list(Seg::Init))?;
-        let like: Vec<Known> = op.list(Seg::Init).iter().map(|&v| self.known[v].clone()).collect();
-        let Some(region) = op.regions().next() else { return Ok(()) };
-        let types = self.result_types(op)?;
-        let params: Vec<Value> = func.region_params(region).collect();
-        let outer = self.b.point();
-        let open = self.b.begin_loop(&inits, &types);
-        self.receive(&params, &like, &open.args);
-        // A loop may end in what leaves it, then no other iteration follows.
-        let last = func.region(region).next_back().map(|o| o.opcode());
-        let yields = self.body(region, &inits, &like);
-        let made = open.op;
-        match last {
-            Some(Opcode::Continue) => _ = self.b.end_loop(open, &yields),
-            _ => _ = self.b.set_point(outer),
-        }
-        let results: SmallVec<[ir::Value; 4]> = self.b.func().results(made).into();
-        self.take_results(op, &results);
-        Ok(())
-    }
-
-    /// Types of what a branch or an endless loop gives.
-    fn result_types(&mut self, op: OpRef<'m>) -> Result<SmallVec<[ir::Type; 4]>, Box<Error>> {
-        let mut types = SmallVec::new();
-        for result in op.results() {
-            match self.func.ty(result) {
-                TypeData::Token => {}
-                TypeData::Tile { elem: Elem::Num(_), .. } => {
-                    let (elem, shape) = self.tile_type(op, result)?;
-                    let tile = !shape.is_empty() || elem.is_float() && self.reduces;
-                    types.push(if tile { self.b.tile_type(&shape, elem) } else { self.b.scalar_type(elem) });
-                }
-                TypeData::Tile { elem: Elem::Ptr { .. }, shape } if shape.is_empty() => {
-                    types.push(self.b.scalar_type(Scalar::I64));
-                }
-                _ => {
-                    let text =
-                        "a tile of pointers that a branch chooses, or a loop ends with, is not supported";
-                    return Err(op.error(Code::E1643, text));
-                }
-            }
-        }
-        Ok(types)
-    }
-
-    fn take_results(&mut self, op: OpRef<'m>, made: &[ir::Value]) {
-        let mut made = made.iter().copied();
-        for result in op.results() {
-            self.known[result] = match self.func.ty(result) {
-                TypeData::Token => Known::Token,
-                TypeData::Tile { elem: Elem::Ptr { pointee, .. }, .. } => {
-                    match (made.next(), scalar_of(*pointee)) {
-                        (Some(address), Some(elem)) => {
-                            let ty = self.b.ptr_type(elem, Space::Gmem);
-                            Known::Pointer(self.at_address(result, address, ty))
-                        }
-                        _ => Known::Nothing,
-                    }
-                }
-                _ => made.next().map_or(Known::Nothing, Known::Value),
-            };
-        }
-    }
-
-    fn branch(&mut self, op: OpRef<'m>) -> Done {
-        self.spoil(op);
-        let Some(condition) = op.operand(Seg::Cond) else { return Ok(()) };
-        let condition = self.scalar(op, condition)?;
-        let types = self.result_types(op)?;
-        let outer = self.b.point();
-        let (made, arms) = self.b.begin_if(condition, &types);
-        self.depth += 1;
-        for (region, block) in op.regions().zip(arms) {
-            self.b.at_end(block);
-            self.region(region);
-        }
-        self.depth -= 1;
-        self.b.set_point(outer);
-        let results: SmallVec<[ir::Value; 4]> = self.b.func().results(made).into();
-        self.take_results(op, &results);
-        Ok(())
-    }
-
-    fn terminator(&mut self, op: OpRef<'m>) -> Done {
-        let values = self.handed_on(op, op.list(Seg::Values))?;
-        match op.opcode() {
-            Opcode::Yield => self.b.end_arm(&values),
-            Opcode::Break => self.b.end_break(&values),
-            Opcode::Continue => self.b.end_continue(&values),
-            _ => self.b.end_return(),
-        }
         Ok(())
     }
 }

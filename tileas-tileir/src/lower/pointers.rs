@@ -145,7 +145,7 @@ impl<'m> Lowering<'m, '_> {
     }
 
     /// The pointer with what is counted from it added.
-    fn moved(&mut self, base: ir::Value, by: ir::Value) -> ir::Value {
+    pub(super) fn moved(&mut self, base: ir::Value, by: ir::Value) -> ir::Value {
         let ty = self.b.func().value_type(base);
         let v = self.b.op(Ir::Offset).operand(base).operand(by).results(&[ty]).finish_one();
         let bytes = u64::from(self.b.func().value_data(base).elem().map_or(1, Scalar::bytes));
@@ -476,14 +476,11 @@ impl<'m> Lowering<'m, '_> {
         Ok(made.results(&[ty]).finish_one())
     }
 
-    /// A pointer whose address was computed, or loaded. A tile of them is one of elements behind address 0.
-    pub(super) fn int_to_ptr(&mut self, op: OpRef<'m>) -> Done {
-        let (Some(source), Some(result)) = (op.operand(Seg::Source), op.result(0)) else { return Ok(()) };
-        let elem = self.pointee(op, result)?;
+    /// The pointer, or tile of pointers, `v` of addresses: a tile is one of elements behind address 0.
+    fn at_addresses(&mut self, v: Value, x: ir::Value, elem: Scalar) -> Pointer {
         let ty = self.b.ptr_type(elem, tileas_codegen::ir::Space::Gmem);
-        let x = self.value(op, source)?;
         let data = self.b.func().value_data(x);
-        let shape = data.dims().filter(|_| data.is_tile()).map(Shape::from_slice);
+        let shape = data.dims().filter(|dims| data.is_tile() && !dims.is_empty()).map(Shape::from_slice);
         let (same, offset) = match (&shape, self.splat_of(x)) {
             (None, _) => (self.as_scalar(x), None),
             (Some(_), Some(same)) => (same, None),
@@ -494,35 +491,58 @@ impl<'m> Lowering<'m, '_> {
                 (self.integer(0, Scalar::I64), Some(number))
             }
         };
-        let base = self.b.op(Ir::IntToPtr).operand(same).results(&[ty]).finish_one();
+        let base = self.at_address(v, same, ty).base;
         self.divisors.insert(base, self.divisors.get(&same).copied().unwrap_or(1));
-        self.known[result] = Known::Pointer(Pointer { base, offset, shape });
-        Ok(())
+        Pointer { base, offset, shape }
     }
 
     /// The address of a pointer, or of each of a tile.
+    pub(super) fn addresses(&mut self, p: &Pointer) -> ir::Value {
+        let Some(shape) = p.shape.clone() else { return self.address(p) };
+        let first = self.address(&Pointer::to(p.base));
+        let first = self.splat(first, &shape);
+        if p.offset.is_none() {
+            return first;
+        }
+        let bytes = self.b.func().value_data(p.base).elem().map_or(1, Scalar::bytes);
+        let (bytes, ty) = (self.integer(bytes.into(), Scalar::I64), self.b.func().value_type(first));
+        let (count, bytes) = (self.count_of(p), self.splat(bytes, &shape));
+        let count = self.b.op(Ir::Muli).operand(count).operand(bytes).results(&[ty]).finish_one();
+        self.b.op(Ir::Addi).operand(first).operand(count).results(&[ty]).finish_one()
+    }
+
+    /// A pointer whose address was computed, or loaded.
+    pub(super) fn int_to_ptr(&mut self, op: OpRef<'m>) -> Done {
+        let (Some(source), Some(result)) = (op.operand(Seg::Source), op.result(0)) else { return Ok(()) };
+        let (elem, x) = (self.pointee(op, result)?, self.value(op, source)?);
+        self.known[result] = Known::Pointer(self.at_addresses(result, x, elem));
+        Ok(())
+    }
+
     pub(super) fn ptr_to_int(&mut self, op: OpRef<'m>) -> Done {
         let p = self.pointer(op, op.operand(Seg::Source))?;
         let Some(result) = op.result(0) else { return Ok(()) };
-        let v = match &p.shape {
-            None => self.address(&p),
-            Some(shape) => {
-                let shape = shape.clone();
-                let first = self.address(&Pointer::to(p.base));
-                let first = self.splat(first, &shape);
-                if p.offset.is_none() {
-                    first
-                } else {
-                    let bytes = self.b.func().value_data(p.base).elem().map_or(1, Scalar::bytes);
-                    let (bytes, ty) =
-                        (self.integer(bytes.into(), Scalar::I64), self.b.func().value_type(first));
-                    let (count, bytes) = (self.count_of(&p), self.splat(bytes, &shape));
-                    let count = self.b.op(Ir::Muli).operand(count).operand(bytes).results(&[ty]).finish_one();
-                    self.b.op(Ir::Addi).operand(first).operand(count).results(&[ty]).finish_one()
-                }
-            }
+        self.known[result] = Known::Value(self.addresses(&p));
+        Ok(())
+    }
+
+    /// A choice of pointers: to one array of what is counted from it, else of addresses.
+    pub(super) fn choose(&mut self, op: OpRef<'m>, a: &Pointer, b: &Pointer) -> Done {
+        let (condition, Some(result)) = (self.named(op, Seg::Cond)?, op.result(0)) else { return Ok(()) };
+        let one = a.base == b.base;
+        let (x, y) = match one {
+            true => (self.count_of(a), self.count_of(b)),
+            false => (self.addresses(a), self.addresses(b)),
         };
-        self.known[result] = Known::Value(v);
+        let ty = self.b.func().value_type(x);
+        let v = self.b.op(Ir::Select).operand(condition).operand(x).operand(y).results(&[ty]).finish_one();
+        self.known[result] = Known::Pointer(match one {
+            true => Pointer { offset: Some(v), ..a.clone() },
+            false => {
+                let elem = self.pointee(op, result)?;
+                self.at_addresses(result, v, elem)
+            }
+        });
         Ok(())
     }
 
@@ -542,9 +562,9 @@ impl<'m> Lowering<'m, '_> {
             (Some(_), None) => (p.base, None),
             // What is counted in elements of the one type is no whole number of the other.
             (Some(_), Some(_)) if !whole => {
-                let text =
-                    format!("pointers to {} of pointers to {} are not supported", to.name(), from.name());
-                return Err(op.error(Code::E1643, text));
+                let all = self.addresses(&p);
+                self.known[result] = Known::Pointer(self.at_addresses(result, all, to));
+                return Ok(());
             }
             (Some(shape), Some(_)) => {
                 let (shape, count) = (shape.clone(), self.count_of(&p));
@@ -555,11 +575,8 @@ impl<'m> Lowering<'m, '_> {
                 (p.base, Some(count))
             }
         };
-        let (number, ty) =
-            (self.b.scalar_type(Scalar::I64), self.b.ptr_type(to, tileas_codegen::ir::Space::Gmem));
-        let address = self.b.op(Ir::PtrToInt).operand(old).results(&[number]).finish_one();
-        let base = self.b.op(Ir::IntToPtr).operand(address).results(&[ty]).finish_one();
-        let base = self.b.op(Ir::MayAlias).operand(base).operand(old).results(&[ty]).finish_one();
+        let address = self.address(&Pointer::to(old));
+        let base = self.at_addresses(result, address, to).base;
         self.divisors.insert(base, self.divisors.get(&old).copied().unwrap_or(1));
         self.known[result] = Known::Pointer(Pointer { base, offset, shape: p.shape });
         Ok(())

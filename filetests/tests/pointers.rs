@@ -170,17 +170,23 @@ fn addressed(n: u32) -> Module {
 }
 
 /// Writes a kernel and the words of its arrays before and after it, and runs it for both targets.
-fn agrees(m: &Module, name: &str, types: &[&str], words: &dyn Fn(usize, usize) -> [u32; 2]) {
+fn agrees(
+    m: &Module,
+    name: &str,
+    arrays: &[(&str, usize)],
+    scalars: &[i32],
+    words: &dyn Fn(usize, usize) -> [u32; 2],
+) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).expect("a folder");
     m.verify().expect("well formed");
     let bytes = m.write(Version::NEWEST).expect("bytes");
-    std::fs::write(folder.join("retyped.tileirbc"), bytes).expect("file");
-    let (mut params, mut arrays, mut expect) = (Vec::new(), serde_json::Map::new(), serde_json::Map::new());
-    for (k, dtype) in types.iter().enumerate() {
+    std::fs::write(folder.join(format!("{name}.tileirbc")), bytes).expect("file");
+    let (mut params, mut list, mut expect) = (Vec::new(), serde_json::Map::new(), serde_json::Map::new());
+    for (k, &(dtype, count)) in arrays.iter().enumerate() {
         for (when, side) in ["before", "after"].into_iter().enumerate() {
             let mut bytes = b"\x93NUMPY\x01\x00\x00\x00".to_vec();
-            (0..N).for_each(|i| bytes.extend(words(k, i)[when].to_le_bytes()));
+            (0..count).for_each(|i| bytes.extend(words(k, i)[when].to_le_bytes()));
             std::fs::write(folder.join(format!("{side}{k}")), bytes).expect("file");
         }
         let array = format!("a{k}");
@@ -189,12 +195,13 @@ fn agrees(m: &Module, name: &str, types: &[&str], words: &dyn Fn(usize, usize) -
             array.clone(),
             serde_json::json!({"file": format!("after{k}"), "rtol": 0.0, "atol": 0.0}),
         );
-        arrays.insert(array, serde_json::json!({"dtype": dtype, "file": format!("before{k}")}));
+        list.insert(array, serde_json::json!({"dtype": dtype, "file": format!("before{k}")}));
     }
-    let case = serde_json::json!({"symbol": name, "grid": [1, 1, 1], "params": params, "arrays": arrays, "expect": expect});
-    std::fs::write(folder.join("retyped.json"), case.to_string()).expect("file");
+    params.extend(scalars.iter().map(|x| serde_json::json!({"kind": "scalar", "value": x})));
+    let case = serde_json::json!({"symbol": name, "grid": [1, 1, 1], "params": params, "arrays": list, "expect": expect});
+    std::fs::write(folder.join(format!("{name}.json")), case.to_string()).expect("file");
     for target in ["sm_90a", "sm_100a"] {
-        let ran = cutile::run(&folder, "retyped", target, &[Mode::Latest(1), Mode::Random(2)]);
+        let ran = cutile::run(&folder, name, target, &[Mode::Latest(1), Mode::Random(2)]);
         ran.unwrap_or_else(|e| panic!("{target}: {e:#}"));
     }
 }
@@ -203,7 +210,7 @@ fn agrees(m: &Module, name: &str, types: &[&str], words: &dyn Fn(usize, usize) -
 fn elements_of_another_type_are_the_same_memory() {
     let word = |i: usize| 0x3f80_0000 + (i as u32).wrapping_mul(0x9e37) % 0x40_0000;
     let changed = |i: usize| word(i) & 0xffff_0000 | 7;
-    agrees(&retyped(), "retyped", &["f32", "i32", "f32"], &|k, i| match k {
+    agrees(&retyped(), "retyped", &[("f32", N), ("i32", N), ("f32", N)], &[], &|k, i| match k {
         0 => [word(i), changed(i)],
         1 => [0, i32::from(word(i) as i16) as u32],
         _ => [0, changed(N - 1 - i)],
@@ -214,9 +221,149 @@ fn elements_of_another_type_are_the_same_memory() {
 fn addresses_are_pointers_and_loops_return() {
     // Behind iteration 2 the inner loop ends otherwise, and after two rounds the outer.
     for (n, times, y) in [(0, 0, 0), (2, 2, 0), (9, 6, 7)] {
-        agrees(&addressed(n), "addressed", &["i32", "i32"], &|k, i| match k {
+        agrees(&addressed(n), "addressed", &[("i32", N); 2], &[], &|k, i| match k {
             0 => [i as u32, i as u32 + times],
             _ => [0, y],
         });
+    }
+}
+
+/// Rows of a times columns of b, as compilers write it that know pointers only: tiles of pointers are moved on from step to step.
+fn product([m, n, k]: [i64; 3]) -> Module {
+    let mut module = Module::new(Version::NEWEST);
+    let mut types = Vec::new();
+    for elem in [pointer(Num::F16), pointer(Num::F16), pointer(Num::F32)] {
+        module.types.intern(TypeData::Elem(Elem::Num(elem.pointee().expect("a pointer"))));
+        module.types.intern(TypeData::Elem(elem));
+        types.push(module.types.intern(TypeData::Tile { elem, shape: [].into() }));
+    }
+    module.types.intern(TypeData::Elem(Elem::Num(Num::I32)));
+    let i32 = module.types.intern(TypeData::Tile { elem: Elem::Num(Num::I32), shape: [].into() });
+    types.extend([i32; 3]);
+    let mut b = Builder::new(&mut module, "product", &types);
+    let by16 = |b: &mut Builder<'_>, v: u32, ty: Type| {
+        let of = tileas_tileir::Attr::DivBy { divisor: 16, every: None, along: None };
+        b.op(O::Assume, &[(Key::Predicate, of.into())], &[(Seg::Value, &[b.param(v)])], &[ty])
+            .expect("assume")
+    };
+    let [pa, pb, pc] = [0, 1, 2].map(|v| by16(&mut b, v, types[v as usize]));
+    let [depth, stride_a, stride_b] = [3, 4, 5].map(|v| by16(&mut b, v, i32));
+    let ids = [i32; 3];
+    b.begin(O::GetTileBlockId, &[], &[]).expect("place");
+    let place = b.end(&ids);
+    let binary = |b: &mut Builder<'_>, op: O, x: Value, y: Value, shape: &[i64]| {
+        let ty = tile(b, Elem::Num(Num::I32), shape);
+        let attrs = [(Key::Overflow, Overflow::None.into())];
+        b.op(op, &attrs, &[(Seg::Lhs, &[x]), (Seg::Rhs, &[y])], &[ty]).expect("a sum or product")
+    };
+    // A vector, or one number, as a tile.
+    let spread = |b: &mut Builder<'_>, v: Value, elem: Elem, part: &[i64], shape: &[i64]| {
+        let (part, shape) = (tile(b, elem, part), tile(b, elem, shape));
+        let v = b.op(O::Reshape, &[], &[(Seg::Source, &[v])], &[part]).expect("reshape");
+        b.op(O::Broadcast, &[], &[(Seg::Source, &[v])], &[shape]).expect("broadcast")
+    };
+    let word = Elem::Num(Num::I32);
+    let numbers = |b: &mut Builder<'_>, count: i64, first: Option<Value>| {
+        let ty = tile(b, word, &[count]);
+        let v = b.op(O::Iota, &[], &[], &[ty]).expect("iota");
+        match first {
+            None => v,
+            Some(first) => {
+                let blocks = constant(b, Num::I32, &[], count as u32);
+                let first = binary(b, O::Muli, first, blocks, &[]);
+                let first = spread(b, first, word, &[1], &[count]);
+                binary(b, O::Addi, first, v, &[count])
+            }
+        }
+    };
+    let (rows, columns) = (numbers(&mut b, m, Some(place[0])), numbers(&mut b, n, Some(place[1])));
+    let steps = numbers(&mut b, k, None);
+    // Pointers to base + row * stride + column.
+    let pointers = |b: &mut Builder<'_>,
+                    base: Value,
+                    pointee: Num,
+                    row: Value,
+                    stride: Value,
+                    column: Value,
+                    shape: [i64; 2]| {
+        let row = spread(b, row, word, &[shape[0], 1], &shape);
+        let stride = spread(b, stride, word, &[1, 1], &shape);
+        let row = binary(b, O::Muli, row, stride, &shape);
+        let column = spread(b, column, word, &[1, shape[1]], &shape);
+        let (ty, all) =
+            (tile(b, pointer(pointee), &shape), spread(b, base, pointer(pointee), &[1, 1], &shape));
+        let row =
+            b.op(O::Offset, &[], &[(Seg::Pointers, &[all]), (Seg::Offset, &[row])], &[ty]).expect("offset");
+        b.op(O::Offset, &[], &[(Seg::Pointers, &[row]), (Seg::Offset, &[column])], &[ty]).expect("offset")
+    };
+    let a = pointers(&mut b, pa, Num::F16, rows, stride_a, steps, [m, k]);
+    let bb = pointers(&mut b, pb, Num::F16, steps, stride_b, columns, [k, n]);
+    let token = b.module.types.intern(TypeData::Token);
+    let token_ty = token;
+    let token = b.op(O::MakeToken, &[], &[], &[token]).expect("token");
+    let acc_ty = tile(&mut b, Elem::Num(Num::F32), &[m, n]);
+    let zero = constant(&mut b, Num::F32, &[m, n], 0);
+    let (first, block) = (constant(&mut b, Num::I32, &[], 0), constant(&mut b, Num::I32, &[], k as u32));
+    let (ta, tb) = (tile(&mut b, pointer(Num::F16), &[m, k]), tile(&mut b, pointer(Num::F16), &[k, n]));
+    let bounds = [
+        (Seg::Lower, &[first][..]),
+        (Seg::Upper, &[depth]),
+        (Seg::Step, &[block]),
+        (Seg::Init, &[a, bb, zero]),
+    ];
+    b.begin(O::For, &[], &bounds).expect("for");
+    let p = b.region(&[i32, ta, tb, acc_ty]);
+    let loaded = |b: &mut Builder<'_>, from: Value, shape: &[i64]| {
+        let ty = tile(b, Elem::Num(Num::F16), shape);
+        b.begin(
+            O::LoadPtrTko,
+            &[(Key::Semantics, Semantics::Weak.into())],
+            &[(Seg::Source, &[from]), (Seg::Token, &[token])],
+        )
+        .expect("load");
+        b.end(&[ty, token_ty])[0]
+    };
+    let (va, vb) = (loaded(&mut b, p[1], &[m, k]), loaded(&mut b, p[2], &[k, n]));
+    let factors = [(Seg::Lhs, &[va][..]), (Seg::Rhs, &[vb]), (Seg::Acc, &[p[3]])];
+    let acc = b.op(O::Mmaf, &[], &factors, &[acc_ty]).expect("mmaf");
+    let by = constant(&mut b, Num::I32, &[m, k], k as u32);
+    let a = b.op(O::Offset, &[], &[(Seg::Pointers, &[p[1]]), (Seg::Offset, &[by])], &[ta]).expect("offset");
+    let by = binary(&mut b, O::Muli, stride_b, block, &[]);
+    let by = spread(&mut b, by, word, &[1, 1], &[k, n]);
+    let bb = b.op(O::Offset, &[], &[(Seg::Pointers, &[p[2]]), (Seg::Offset, &[by])], &[tb]).expect("offset");
+    b.op(O::Continue, &[], &[(Seg::Values, &[a, bb, acc])], &[]).expect("continue");
+    b.close();
+    let acc = b.end(&[ta, tb, acc_ty])[2];
+    let to = pointers(&mut b, pc, Num::F32, rows, stride_b, columns, [m, n]);
+    store(&mut b, to, acc, token);
+    b.op(O::Return, &[], &[], &[]).expect("return");
+    b.finish();
+    module
+}
+
+#[test]
+fn pointers_move_on_in_loops() {
+    // Of 0, 1 and 3 steps; elements are small integers, so that sums are exact.
+    let (m, n) = (64, 64);
+    for depth in [0, 32, 96] {
+        let value = |i: usize, j: usize, by: usize| ((i * by + j * 3) % 5) as f32 - 2.0;
+        let half = |x: f32| [0xc000, 0xbc00, 0, 0x3c00, 0x4000][(x + 2.0) as usize];
+        let pair = |at: usize, width: usize, by: usize| {
+            let of = |at: usize| half(value(at / width, at % width, by));
+            of(2 * at) | of(2 * at + 1) << 16
+        };
+        let words = |k: usize, at: usize| match k {
+            0 => [pair(at, depth, 7); 2],
+            1 => [pair(at, n, 11); 2],
+            _ => {
+                let (i, j) = (at / n, at % n);
+                let sum: f32 = (0..depth).map(|l| value(i, l, 7) * value(l, j, 11)).sum();
+                [7.5f32.to_bits(), sum.to_bits()]
+            }
+        };
+        let sizes = [("f16", m * depth / 2 + 1), ("f16", depth * n / 2 + 1), ("f32", m * n)];
+        let words = |k: usize, at: usize| if k < 2 && at + 1 == sizes[k].1 { [0; 2] } else { words(k, at) };
+        let scalars = [depth as i32, depth as i32, n as i32];
+        agrees(&product([m as i64, n as i64, 32]), "product", &sizes, &scalars, &words);
     }
 }
