@@ -77,11 +77,18 @@ pub fn machine_code(name: &str, target: &str, ptx: &str) -> Result<String> {
 
 /// Whether the assembler has given a kernel a stack.
 pub fn spills(said: &str) -> bool {
-    judge(said).is_err()
+    without_stack(said).is_err()
+}
+
+/// Neither a stack nor matrix products one after the other.
+fn judge(said: &str) -> Result<()> {
+    without_stack(said)?;
+    ensure!(!is_serialised(said), "products are serialised");
+    Ok(())
 }
 
 /// Reads the statistics of `ptxas -v`.
-fn judge(said: &str) -> Result<()> {
+fn without_stack(said: &str) -> Result<()> {
     let mut functions = 0;
     for line in said.lines().filter(|l| l.contains("bytes stack frame")) {
         functions += 1;
@@ -93,6 +100,11 @@ fn judge(said: &str) -> Result<()> {
     }
     ensure!(functions > 0, "no statistics");
     Ok(())
+}
+
+/// Whether ptxas says that a kernel's matrix products run one after the other, or that it had to insert waits for them.
+pub fn is_serialised(said: &str) -> bool {
+    said.contains("(C75")
 }
 
 #[cfg(test)]
@@ -109,5 +121,7 @@ mod tests {
             assert!(judge(&(line(0, 0, 0) + &line(a, b, c))).is_err());
         }
         assert!(judge("nothing").is_err());
+        let note = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized\n";
+        assert!(judge(&(line(0, 0, 0) + note)).is_err());
     }
 }

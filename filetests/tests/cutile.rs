@@ -42,8 +42,9 @@ fn check(name: &str, target: &str) -> Result<(), Failed> {
     let modes = [Mode::Latest(1), Mode::Random(2)];
     let ran = cutile::run(folder, name, target, &modes).map_err(|e| format!("{e:#}"))?;
     let said = ran.assembled.as_str();
-    let serialised = said.contains("(C75");
-    if serialised || !said.is_empty() && external::spills(said) && !SPILLS.contains(&(name, target)) {
+    if external::is_serialised(said)
+        || !said.is_empty() && external::spills(said) && !SPILLS.contains(&(name, target))
+    {
         return Err(format!("the assembler says\n{said}").into());
     }
     match name.strip_prefix("ours_") {

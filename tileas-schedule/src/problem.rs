@@ -359,6 +359,11 @@ impl Problem {
         self.edges[edge].latency > 0 && !self.order_only.contains(edge)
     }
 
+    /// As [`Self::carries_value`], or a value that takes no time to make, such as a broadcast.
+    pub fn carries_or_renames(&self, edge: Edge) -> bool {
+        self.edges[edge].latency >= 0 && !self.order_only.contains(edge)
+    }
+
     /// Says that an op is a fused set, and the ids of what is in it.
     pub fn set_members(&mut self, node: Node, ids: Vec<String>) {
         self.members.push((node, ids));

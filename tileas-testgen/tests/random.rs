@@ -132,16 +132,19 @@ fn damaged_tile_ir_compiles_or_is_refused() {
 /// end in any order of completions, agent by agent and as PTX, without a fault, and computes what its source says.
 #[test]
 fn kernels_compute_what_their_source_says() {
-    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
-    let (counts, mut warm) = (Counts::default(), Context::new());
     let seeds = std::env::var("TILEAS_RANDOM_SEEDS").ok().and_then(|v| v.parse().ok()).unwrap_or(16);
-    for seed in 1..=seeds {
-        let bytes = bytes(seed);
-        let drawn = kernel(&mut Unstructured::new(&bytes)).unwrap_or_else(|e| panic!("{e}"));
-        let verdict = run_drawn(&drawn, &*isa, &mut warm);
-        counts.add(verdict.unwrap_or_else(|e| panic!("{e}\nseed {seed}\n{}", described(&drawn))));
+    for target in ["sm_100a", "sm_90a"] {
+        let isa = tileas_isa::isa_for_cpu(target).expect("a processor");
+        let (counts, mut warm) = (Counts::default(), Context::new());
+        for seed in 1..=seeds {
+            let bytes = bytes(seed);
+            let drawn = kernel(&mut Unstructured::new(&bytes)).unwrap_or_else(|e| panic!("{e}"));
+            let verdict = run_drawn(&drawn, &*isa, &mut warm);
+            counts
+                .add(verdict.unwrap_or_else(|e| panic!("{e}\n{target}, seed {seed}\n{}", described(&drawn))));
+        }
+        counts.assert_accepted(2);
     }
-    counts.assert_accepted(2);
 }
 
 /// Bytes that follow from a seed (xorshift).

@@ -4,7 +4,7 @@
 //! has none, worded for a diagnostic. Legality only: layouts are chosen by `place`, descriptors
 //! and the instructions themselves by the emission of an ISA crate. Cost: a scan of a handful of rows.
 
-use super::{Feature, Features, Work};
+use super::{Feature, Features};
 use crate::ir::{Function, Op, Scalar, keys};
 use std::fmt;
 
@@ -252,22 +252,6 @@ impl MmaAtom {
     /// Columns of tensor memory A covers when it lies there, packed along K.
     pub fn a_columns(&self) -> u32 {
         (self.request.k * self.request.a.bits()).div_ceil(32)
-    }
-
-    /// Work of the whole tile for the real-cycle model; `a_in_smem` tells where A is read from.
-    pub fn work(&self, a_in_smem: bool) -> Work {
-        let (a, b) = self.operand_bytes();
-        let r = &self.request;
-        Work {
-            bytes: b + if a_in_smem { a } else { 0 },
-            elements: u64::from(r.m) * u64::from(r.n),
-            macs: (self.macs() * u64::from(r.a.bits().max(r.b.bits()))).div_ceil(16),
-        }
-    }
-
-    /// Multiply-adds of the whole tile, whatever the operand type.
-    pub fn macs(&self) -> u64 {
-        u64::from(self.request.m) * u64::from(self.request.n) * u64::from(self.request.k)
     }
 
     /// Bytes of A, and of B.

@@ -37,6 +37,10 @@ const MOST_ENTRIES: usize = 200_000;
 const MOST_CANDIDATES: usize = 12;
 /// Registers of a tile that a thread may hold in any layout, also where lanes and warps hold copies.
 const FEW_REGISTERS: u32 = 64;
+/// Quarters of a cycle for which all threads wait for each other in a trip through shared memory. With 32 cycles, which is what the
+/// instructions take, the mask of 128 keys is computed once and handed round: then no product is under way over the softmax, and warpgroups
+/// do not take turns. Over other people's kernels the mean interval is the same.
+const MEETING: u32 = 4 * 128;
 /// How often a loop runs, as far as costs go.
 const TRIPS: u32 = 8;
 /// Loops that count.
@@ -894,7 +898,7 @@ impl<'a> Assignment<'a> {
         let n = self.warps();
         let bytes = (1u32 << both.len().min(20)).max(1) * bits.max(8) / 8;
         let waves = 2 * (bytes / 128).max(1) * n;
-        let trip = 4 * waves + n * words + 2 * 64;
+        let trip = 4 * waves + n * words + MEETING;
         let cost =
             if own.contains_all(result.register()) && own.contains_all(&lanes) && own.contains_all(&warps) {
                 let selects = lanes.iter().chain(&warps).filter(|c| **c != 0).count() as u32;

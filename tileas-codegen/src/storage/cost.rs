@@ -66,14 +66,21 @@ pub fn work(func: &Function, op: Op) -> Work {
     if func.opcode(op) == Opcode::AsyncDot {
         let tile = |v: Value| func.value_data(v).is_tile().then(|| func.value_data(v));
         let dims = |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.dims());
-        let operand =
-            |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.num_bytes()).unwrap_or(0);
+        let elem = |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.elem());
+        let shared = |t: &&TypeData| !matches!(t.space(), Some(Space::Rmem | Space::Tmem));
+        let read = |n: &str| {
+            let t = func.named_operand(op, n).and_then(tile).filter(shared);
+            t.and_then(|t| t.num_bytes()).unwrap_or(0)
+        };
         let acc = func.results(op).first().and_then(|&v| func.value_data(v).num_elements()).unwrap_or(0);
         let k = dims("a").map_or(0, |d| {
             let k = if func.has_attr(op, crate::ir::keys::TRANSPOSE_A) { d.first() } else { d.last() };
             u64::from(k.copied().unwrap_or(0))
         });
-        return Work { bytes: operand("a") + operand("b"), elements: acc, macs: acc * k };
+        // The unit takes as many bytes of operands in a clock, whatever their type.
+        let bits = ["a", "b"].into_iter().filter_map(elem).map(|e| e.bits().max(8)).max().unwrap_or(16);
+        let macs = (acc * k * u64::from(bits)).div_ceil(16);
+        return Work { bytes: read("a") + read("b"), elements: acc, macs };
     }
     let mut most = Work { bytes: 0, elements: 0, macs: 0 };
     for values in [func.operands(op), func.results(op)] {

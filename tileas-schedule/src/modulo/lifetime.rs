@@ -79,7 +79,7 @@ impl Lives {
         };
         clear(&mut self.first);
         clear(&mut self.source_first);
-        let values = || p.edges().iter().filter(|(k, _)| p.carries_value(*k)).map(|(_, e)| e);
+        let values = || p.edges().iter().filter(|(k, _)| p.carries_or_renames(*k)).map(|(_, e)| e);
         for e in values() {
             self.first[e.from.as_u32() as usize + 2] += 1;
             self.source_first[e.to.as_u32() as usize + 2] += 1;
