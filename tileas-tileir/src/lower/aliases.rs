@@ -47,13 +47,6 @@ fn access(op: OpRef<'_>) -> Option<(Value, bool)> {
 }
 
 impl Finder<'_> {
-    fn bit(&self, v: Value) -> u128 {
-        match self.params.iter().position(|&p| p == v) {
-            Some(n) if n < MOST => 1 << n,
-            _ => 0,
-        }
-    }
-
     fn is_token(&self, v: Value) -> bool {
         *self.func.ty(v) == TypeData::Token
     }
@@ -169,8 +162,8 @@ pub(super) fn find(func: FuncRef<'_>) -> Aliases {
     let mut f = Finder { func, params, behind: SecondaryMap::new(), first, written: 0, changed: true };
     for n in 0..f.params.len() {
         let p = f.params[n];
-        if f.is_pointer(p) {
-            f.behind[p] = f.bit(p);
+        if n < MOST && f.is_pointer(p) {
+            f.behind[p] = 1 << n;
         }
     }
     // What is written is known when all pointers are.
