@@ -68,7 +68,8 @@ impl<'m> Lowering<'m, '_> {
             if let Some(Carry::Moves { param, so_far }) = carries.get(n) {
                 let moved = match *so_far {
                     Some(so_far) => self.moved_on(op, v, *param, so_far)?,
-                    None => self.integer(0, Scalar::I64),
+                    None if matches!(self.known[v], Known::Pointer(_)) => self.integer(0, Scalar::I64),
+                    None => return Err(self.silent()),
                 };
                 out.push(moved);
                 continue;
@@ -112,7 +113,7 @@ impl<'m> Lowering<'m, '_> {
     fn all_move(&self, mut v: Value, param: Value) -> bool {
         while v != param {
             match self.offset_of(v) {
-                Some((from, by)) if by.is_none_or(|by| self.is_uniform(by)) => v = from,
+                Some((from, by)) if by.is_none_or(|by| self.uniform(by).is_some()) => v = from,
                 _ => return false,
             }
         }
@@ -129,21 +130,23 @@ impl<'m> Lowering<'m, '_> {
         }
     }
 
-    /// Whether all elements of a tile are seen to be one.
-    fn is_uniform(&self, mut v: Value) -> bool {
-        while self.func.ty(v).tile().is_some_and(|(_, shape)| shape.iter().any(|&d| d > 1)) {
-            let Some(op) = self.func.def_op(v) else { return false };
+    /// What all elements of a tile are seen to be: a scalar, or a constant with one element for all.
+    fn uniform(&self, mut v: Value) -> Option<Value> {
+        while self.func.ty(v).scalar().is_none() {
+            let op = self.func.def_op(v)?;
             match (op.opcode(), op.operand(Seg::Source)) {
                 (Opcode::Broadcast | Opcode::Reshape, Some(from)) => v = from,
                 (Opcode::Constant, _) => {
-                    let value = op.get::<Constant>(Key::Value);
-                    let all = value.and_then(|c| self.func.module.elements(self.func.value_type(v), c));
-                    return all.is_some_and(|all| all.splat().is_some());
+                    let all = self
+                        .func
+                        .module
+                        .elements(self.func.value_type(v), op.get::<Constant>(Key::Value)?)?;
+                    return all.splat().map(|_| v);
                 }
-                _ => return false,
+                _ => return None,
             }
         }
-        true
+        Some(v)
     }
 
     /// How far a tile of pointers has moved in all when an iteration ends.
@@ -159,7 +162,7 @@ impl<'m> Lowering<'m, '_> {
         while v != param {
             let Some((from, by)) = self.offset_of(v) else { return Err(self.silent()) };
             v = from;
-            let Some(by) = by else { continue };
+            let Some(by) = by.and_then(|by| self.uniform(by)) else { continue };
             let by = self.value(op, by)?;
             let by = match self.splat_of(by) {
                 Some(same) => same,
