@@ -6,6 +6,7 @@
 //! is: the array that it leads into stays known, and counts stay out of the loop.
 
 use super::pointers::Pointer;
+use super::shapes::extents;
 use super::{Done, Known, Lowering, Shape, scalar_of};
 use crate::entities::{Constant, Region, Value};
 use crate::error::{Code, Error};
@@ -355,7 +356,7 @@ impl<'m> Lowering<'m, '_> {
     /// Extents of a tile of pointers.
     fn pointers_shape(&self, v: Value) -> Option<Shape> {
         let (_, shape) = self.func.ty(v).tile().filter(|(_, shape)| !shape.is_empty())?;
-        Some(shape.iter().map(|&d| d as u32).collect())
+        Some(extents(shape))
     }
 
     fn take_results(&mut self, op: OpRef<'m>, made: &[ir::Value]) {

@@ -15,7 +15,7 @@ use tileas_meta::tileir::{Key, Opcode, Seg};
 const MOST_LISTED: usize = 256;
 
 /// Extents of a type of tiles.
-fn extents(shape: &[i64]) -> Shape {
+pub(super) fn extents(shape: &[i64]) -> Shape {
     shape.iter().map(|&n| u32::try_from(n).unwrap_or(0)).collect()
 }
 
