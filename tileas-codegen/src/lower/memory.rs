@@ -57,7 +57,7 @@ impl Lower<'_> {
         (0..cols.div_ceil(box_cols)).map(|k| (k * rows * box_cols * elem.bytes(), k * box_cols)).collect()
     }
 
-    fn box_tile(&self, op: Op) -> Option<(SmallVec<[u32; 4]>, Scalar)> {
+    pub(super) fn box_tile(&self, op: Op) -> Option<(SmallVec<[u32; 4]>, Scalar)> {
         let d = self.f.named_operand(op, "desc")?;
         let data = self.f.value_data(d);
         Some((data.dims()?.into(), data.elem()?))

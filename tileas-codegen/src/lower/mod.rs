@@ -324,6 +324,8 @@ pub(crate) struct Lower<'a> {
     pub relaxed: Option<element::Scope>,
     /// An iteration is passed over that another instance runs: see [`turns`].
     pub passing: bool,
+    /// First elements of tiles at coordinates, by their extents, computed in front of the loops around.
+    pub firsts: smallvec::SmallVec<[(Value, u32, Operand); 4]>,
 }
 
 impl<'a> Lower<'a> {
@@ -392,6 +394,7 @@ impl<'a> Lower<'a> {
             reading: None,
             relaxed: None,
             passing: false,
+            firsts: smallvec::SmallVec::new(),
         }
     }
 
@@ -423,6 +426,9 @@ impl<'a> Lower<'a> {
     /// Extents are below 2^31. An element that is not is negative here whatever the coordinate, as are all that follow it in
     /// the tile: out of bounds for comparisons of either sign, and for the engines, whose coordinates are signed.
     pub fn first_element(&mut self, op: Op, v: Value, extent: u32) -> CodegenResult<Operand> {
+        if let Some(&(.., known)) = self.firsts.iter().find(|f| (f.0, f.1) == (v, extent)) {
+            return Ok(known);
+        }
         let first_beyond = (1u32 << 31).div_ceil(extent.max(1));
         let wide = *self.f.value_data(v) == TypeData::Scalar(Scalar::I64);
         let inside = match self.scalar(op, v)? {

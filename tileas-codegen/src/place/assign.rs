@@ -726,6 +726,13 @@ impl<'a> Assignment<'a> {
         out
     }
 
+    /// Adds a candidate that a node has not yet, if it may have any and there is room.
+    fn add_candidate(&mut self, node: usize, map: Option<LinearMap>) {
+        let node = &mut self.nodes[node];
+        let room = node.is_free() && node.candidates.len() < MOST_CANDIDATES;
+        node.candidates.extend(map.filter(|m| room && !node.candidates.contains(m)));
+    }
+
     /// 32-bit registers of a thread that a tile takes.
     fn registers(map: &LinearMap, bits: u32) -> u32 {
         ((1u32 << Span::of(map.register()).rank()) * bits.max(8)).div_ceil(32)
@@ -771,11 +778,17 @@ impl<'a> Assignment<'a> {
             for c in 0..self.nodes[to].candidates.len() {
                 let map = self.nodes[to].candidates[c];
                 let want = wanted(func, op, value, &map).and_then(|m| self.map_before(value, &m));
-                let node = &mut self.nodes[from];
-                if let Some(m) = want.filter(|m| node.is_free() && !node.candidates.contains(m))
-                    && node.candidates.len() < MOST_CANDIDATES
-                {
-                    node.candidates.push(m);
+                self.add_candidate(from, want);
+            }
+            // So is what it is made of.
+            for c in 0..self.nodes[from].candidates.len() {
+                let map = self.nodes[from].candidates[c];
+                for u in 0..self.uses.len() {
+                    let Use { value, op, from: before, to, .. } = self.uses[u];
+                    if to == Some(from) && before != from {
+                        let want = wanted(func, op, value, &map).and_then(|m| self.map_before(value, &m));
+                        self.add_candidate(before, want);
+                    }
                 }
             }
         }

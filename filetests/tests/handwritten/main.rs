@@ -1,9 +1,13 @@
-//! A compiled kernel beside the hand-written one of the same tile: `gemm_sm100a.ptx` of the emulator's test data,
-//! bf16, 128x256 accumulator, K steps of 64, persistent.
+//! Compiled kernels beside hand-written ones of the same tile. Here `gemm_sm100a.ptx` of the emulator's test data,
+//! bf16, 128x256 accumulator, K steps of 64, persistent; those of Hopper in [`hopper`].
 //!
 //! Barriers, instructions of the K loops and registers must stay near what the expert wrote. Registers need `PTXAS`; without
 //! it they are not compared, unless `TILEAS_REQUIRE_PTXAS` is set.
 
+mod hopper;
+mod measure;
+
+use measure::{lines, loop_around};
 use tileas_codegen::{Context, Settings};
 use tileas_filetests::external;
 
@@ -31,33 +35,13 @@ kernel @tile(%a: view<gmem, ?x?xbf16>, %b: view<gmem, ?x?xbf16>, %c: view<gmem, 
 }
 ";
 
-const HAND_WRITTEN: &str = include_str!("../../tileas-emu/tests/data/gemm_sm100a.ptx");
+const HAND_WRITTEN: &str = include_str!("../../../tileas-emu/tests/data/gemm_sm100a.ptx");
 
 fn compiled() -> String {
     let (isa, settings) = (tileas_isa::isa_for_cpu("sm_100a").expect("a target"), Settings::default());
     let mut context = Context::new();
     let module = context.parse(KERNEL, &settings).expect("the kernel parses");
     context.compile(&module, &*isa, &settings).expect("the kernel compiles").ptx().to_owned()
-}
-
-/// Instructions and labels of a module without comments.
-fn lines(ptx: &str) -> Vec<&str> {
-    ptx.lines().map(|l| l.split("//").next().unwrap_or("").trim()).filter(|l| !l.is_empty()).collect()
-}
-
-/// Instructions of the innermost loop around the first instruction that contains a word: the shortest stretch from a
-/// label to a later branch back to it that holds the instruction.
-fn loop_around(lines: &[&str], word: &str) -> usize {
-    let at = lines.iter().position(|l| l.contains(word)).expect("the instruction is there");
-    let mut best = usize::MAX;
-    for (first, label) in lines.iter().enumerate().filter_map(|(i, l)| Some((i, l.strip_suffix(':')?))) {
-        let back = |l: &str| l.strip_suffix(';').is_some_and(|l| l.ends_with(&format!("bra {label}")));
-        let Some(last) = lines.iter().rposition(|l| back(l)) else { continue };
-        if (first..=last).contains(&at) {
-            best = best.min(lines[first..=last].iter().filter(|l| l.ends_with(';')).count());
-        }
-    }
-    best
 }
 
 /// The number that ptxas prints before ` registers`.
@@ -74,7 +58,7 @@ fn barriers_and_k_loops_are_near_the_hand_written() {
     assert_eq!(barriers(&theirs), 12);
     assert!(barriers(&ours) <= 12, "{} barriers", barriers(&ours));
     for word in ["shared::cta.global.tile.mbarrier", "tcgen05.mma"] {
-        let (ours, theirs) = (loop_around(&ours, word), loop_around(&theirs, word));
+        let (ours, theirs) = (loop_around(&ours, word).len(), loop_around(&theirs, word).len());
         assert!((10..100).contains(&theirs), "{word}: {theirs} instructions by hand: no K loop");
         assert!(2 * ours <= 3 * theirs, "{word}: {ours} instructions in the K loop, {theirs} by hand");
     }
