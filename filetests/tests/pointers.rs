@@ -228,6 +228,89 @@ fn addresses_are_pointers_and_loops_return() {
     }
 }
 
+/// z becomes words behind pointers that went through a loop, a choice by lane and one by a branch: with `n` steps of 32 words through x, in odd lanes those of y, and all of y
+/// where `n` is above 4. Then 5 is stored to the first words of x through their addresses, which w shows as loaded through the parameter, in the opposite order.
+fn chosen(n: u32) -> Module {
+    let mut m = Module::new(Version::NEWEST);
+    let all = [N as i64];
+    let mut b = kernel(&mut m, "chosen", &[Num::I32; 4]);
+    let token = b.module.types.intern(TypeData::Token);
+    let token = b.op(O::MakeToken, &[], &[], &[token]).expect("token");
+    let [x, y, z] = [0, 1, 2].map(|k| elements(&mut b, k, Num::I32, false));
+    let (pointers, i32) = (tile(&mut b, pointer(Num::I32), &all), tile(&mut b, Elem::Num(Num::I32), &[]));
+    let (one_bit, bits) = (tile(&mut b, Elem::Num(Num::I1), &[]), tile(&mut b, Elem::Num(Num::I1), &all));
+    let compare = |b: &mut Builder<'_>, x: Value, with: tileas_tileir::Predicate, y: Value, ty: Type| {
+        let attrs = [(Key::Pred, with.into()), (Key::Signedness, Signedness::Signed.into())];
+        b.op(O::Cmpi, &attrs, &[(Seg::Lhs, &[x]), (Seg::Rhs, &[y])], &[ty]).expect("cmpi")
+    };
+    // As far as the loop is left: its pointers are what `break` hands on.
+    let (zero, last) = (constant(&mut b, Num::I32, &[], 0), constant(&mut b, Num::I32, &[], n));
+    b.begin(O::Loop, &[], &[(Seg::Init, &[zero, x])]).expect("loop");
+    let [i, moved] = b.region(&[i32, pointers])[..] else { panic!("two arguments") };
+    let ends = compare(&mut b, i, tileas_tileir::Predicate::Equal, last, one_bit);
+    b.begin(O::If, &[], &[(Seg::Cond, &[ends])]).expect("if");
+    b.region(&[]);
+    b.op(O::Break, &[], &[(Seg::Values, &[i, moved])], &[]).expect("break");
+    b.close();
+    b.region(&[]);
+    b.op(O::Yield, &[], &[], &[]).expect("yield");
+    b.close();
+    b.end(&[]);
+    let by = constant(&mut b, Num::I32, &all, 32);
+    let next = [(Seg::Pointers, &[moved][..]), (Seg::Offset, &[by])];
+    let next = b.op(O::Offset, &[], &next, &[pointers]).expect("offset");
+    let one = constant(&mut b, Num::I32, &[], 1);
+    let count = add(&mut b, i, one, &[]);
+    b.op(O::Continue, &[], &[(Seg::Values, &[count, next])], &[]).expect("continue");
+    b.close();
+    let [steps, moved] = b.end(&[i32, pointers])[..] else { panic!("two results") };
+    // Odd lanes.
+    let numbers = tile(&mut b, Elem::Num(Num::I32), &all);
+    let lane = b.op(O::Iota, &[], &[], &[numbers]).expect("iota");
+    let one = constant(&mut b, Num::I32, &all, 1);
+    let odd = b.op(O::Andi, &[], &[(Seg::Lhs, &[lane]), (Seg::Rhs, &[one])], &[numbers]).expect("andi");
+    let odd = compare(&mut b, odd, tileas_tileir::Predicate::Equal, one, bits);
+    let either = [(Seg::Cond, &[odd][..]), (Seg::IfTrue, &[y]), (Seg::IfFalse, &[moved])];
+    let mixed = b.op(O::Select, &[], &either, &[pointers]).expect("select");
+    let four = constant(&mut b, Num::I32, &[], 4);
+    let far = compare(&mut b, steps, tileas_tileir::Predicate::GreaterThan, four, one_bit);
+    b.begin(O::If, &[], &[(Seg::Cond, &[far])]).expect("if");
+    for arm in [y, mixed] {
+        b.region(&[]);
+        b.op(O::Yield, &[], &[(Seg::Values, &[arm])], &[]).expect("yield");
+        b.close();
+    }
+    let from = b.end(&[pointers])[0];
+    let (words, token) = load(&mut b, from, Num::I32, token);
+    let token = store(&mut b, z, words, token);
+    let wide = tile(&mut b, Elem::Num(Num::I64), &all);
+    let addresses = b.op(O::PtrToInt, &[], &[(Seg::Source, &[x])], &[wide]).expect("ptr_to_int");
+    let again = b.op(O::IntToPtr, &[], &[(Seg::Source, &[addresses])], &[pointers]).expect("int_to_ptr");
+    let five = constant(&mut b, Num::I32, &all, 5);
+    let token = store(&mut b, again, five, token);
+    let back = elements(&mut b, 0, Num::I32, true);
+    let (words, token) = load(&mut b, back, Num::I32, token);
+    let w = elements(&mut b, 3, Num::I32, false);
+    store(&mut b, w, words, token);
+    b.op(O::Return, &[], &[], &[]).expect("return");
+    b.finish();
+    m
+}
+
+#[test]
+fn pointers_are_chosen() {
+    for n in [0, 3, 4, 7] {
+        let arrays = [("i32", 8 * 32 + N), ("i32", N), ("i32", N), ("i32", N)];
+        agrees(&chosen(n), "chosen", &arrays, &[], &|k, i| match k {
+            0 => [i as u32, if i < N { 5 } else { i as u32 }],
+            1 => [1000 + i as u32; 2],
+            2 if n > 4 || i % 2 == 1 => [0, 1000 + i as u32],
+            2 => [0, 32 * n + i as u32],
+            _ => [0, 5],
+        });
+    }
+}
+
 /// Rows of a times columns of b, as compilers write it that know pointers only: tiles of pointers are moved on from step to step.
 fn product([m, n, k]: [i64; 3]) -> Module {
     let mut module = Module::new(Version::NEWEST);
