@@ -438,7 +438,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// Where the tiles begin that the one lane of an agent loads in a loop at coordinates from outside. The assembler leaves such sums in the loop: coordinates
+    /// Where the tiles begin that the one lane of an agent loads in a loop at coordinates from outside. The assembler leaves that in the loop: coordinates
     /// are uniform there (GEMM: 40 instructions of a step are 34).
     fn first_elements_ahead(&mut self, block: Block) -> CodegenResult<()> {
         let f = self.f;
