@@ -767,6 +767,7 @@ impl<'a> Assignment<'a> {
             }
         }
         // What is repeated over a tile is cheap to have where that wants it.
+        let mut repeats = vec![false; self.nodes.len()];
         for u in 0..self.uses.len() {
             let Use { value, op, from, to, .. } = self.uses[u];
             let Some(to) = to.filter(|&to| to != from) else { continue };
@@ -779,16 +780,16 @@ impl<'a> Assignment<'a> {
                 let want = wanted(func, op, value, &map).and_then(|m| self.map_before(value, &m));
                 self.add_candidate(from, want);
             }
-            // So is what it is made of.
-            for c in 0..self.nodes[from].candidates.len() {
-                let map = self.nodes[from].candidates[c];
-                for u in 0..self.uses.len() {
-                    let Use { value, op, from: before, to, .. } = self.uses[u];
-                    if to == Some(from) && before != from {
-                        let want = wanted(func, op, value, &map).and_then(|m| self.map_before(value, &m));
-                        self.add_candidate(before, want);
-                    }
-                }
+            repeats[from] = true;
+        }
+        // So is what it is made of.
+        for u in 0..self.uses.len() {
+            let Use { value, op, from, to, .. } = self.uses[u];
+            let Some(to) = to.filter(|&to| to != from && repeats[to]) else { continue };
+            for c in 0..self.nodes[to].candidates.len() {
+                let map = self.nodes[to].candidates[c];
+                let want = wanted(func, op, value, &map).and_then(|m| self.map_before(value, &m));
+                self.add_candidate(from, want);
             }
         }
         let limit = self.from.isa.machine().limits.regs_per_thread;
