@@ -22,9 +22,14 @@ fn pointer(pointee: Num) -> Elem {
 
 /// Pointers to the elements behind a parameter, the last one first if they are reversed.
 fn elements(b: &mut Builder<'_>, param: u32, pointee: Num, reversed: bool) -> Value {
+    let source = b.param(param);
+    elements_behind(b, source, pointee, reversed)
+}
+
+/// As [`elements`], of any pointer.
+fn elements_behind(b: &mut Builder<'_>, source: Value, pointee: Num, reversed: bool) -> Value {
     let (one, all) = (tile(b, pointer(pointee), &[1]), tile(b, pointer(pointee), &[N as i64]));
     let numbers = tile(b, Elem::Num(Num::I32), &[N as i64]);
-    let source = b.param(param);
     let one = b.op(O::Reshape, &[], &[(Seg::Source, &[source])], &[one]).expect("reshape");
     let same = b.op(O::Broadcast, &[], &[(Seg::Source, &[one])], &[all]).expect("broadcast");
     let mut count = b.op(O::Iota, &[], &[], &[numbers]).expect("iota");
@@ -59,6 +64,77 @@ fn store(b: &mut Builder<'_>, to: Value, value: Value, token: Value) -> Value {
         &[done],
     )
     .expect("store")
+}
+
+/// A global of words, and a pointer to it.
+fn global(b: &mut Builder<'_>, name: &str, words: &[u32], constant: bool) -> Value {
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let ty = tile(b, Elem::Num(Num::I32), &[words.len() as i64]);
+    let (key, value) = (b.module.strings.intern(name.as_bytes()), b.module.constants.intern(&bytes));
+    b.module.globals.push(tileas_tileir::GlobalData {
+        name: key,
+        ty,
+        value,
+        alignment: 0,
+        private: false,
+        constant,
+    });
+    let ty = tile(b, pointer(Num::I32), &[]);
+    b.op(O::GetGlobal, &[(Key::Name, key.into())], &[], &[ty]).expect("get_global")
+}
+
+/// y becomes a table that the kernel has, the last element first, and what a counter of the kernel was; then x is what that has become.
+fn variables() -> Module {
+    let mut m = Module::new(Version::NEWEST);
+    let mut b = kernel(&mut m, "variables", &[Num::I32, Num::I32]);
+    let token = b.module.types.intern(TypeData::Token);
+    let token = b.op(O::MakeToken, &[], &[], &[token]).expect("token");
+    let squares: Vec<u32> = (0..N as u32).map(|i| i * i).collect();
+    let (table, count) =
+        (global(&mut b, "kernels.squares", &squares, true), global(&mut b, "kernels.count", &[7], false));
+    let table = elements_behind(&mut b, table, Num::I32, true);
+    let (words, token) = load(&mut b, table, Num::I32, token);
+    let (ty, done) = (tile(&mut b, Elem::Num(Num::I32), &[]), b.module.types.intern(TypeData::Token));
+    let five = constant(&mut b, Num::I32, &[], 5);
+    let attrs = [
+        (Key::Semantics, Semantics::AcqRel.into()),
+        (Key::Scope, tileas_tileir::Scope::Device.into()),
+        (Key::Mode, tileas_tileir::RmwMode::Add.into()),
+    ];
+    b.begin(
+        O::AtomicRmwTko,
+        &attrs,
+        &[(Seg::Pointers, &[count]), (Seg::Arg, &[five]), (Seg::Token, &[token])],
+    )
+    .expect("atomic_rmw");
+    let (old, token) = {
+        let results = b.end(&[ty, done]);
+        (results[0], results[1])
+    };
+    let (one, all) =
+        (tile(&mut b, Elem::Num(Num::I32), &[1]), tile(&mut b, Elem::Num(Num::I32), &[N as i64]));
+    let old = b.op(O::Reshape, &[], &[(Seg::Source, &[old])], &[one]).expect("reshape");
+    let old = b.op(O::Broadcast, &[], &[(Seg::Source, &[old])], &[all]).expect("broadcast");
+    let sum = add(&mut b, words, old, &[N as i64]);
+    let y = elements(&mut b, 1, Num::I32, false);
+    let token = store(&mut b, y, sum, token);
+    b.begin(
+        O::LoadPtrTko,
+        &[(Key::Semantics, Semantics::Weak.into())],
+        &[(Seg::Source, &[count]), (Seg::Token, &[token])],
+    )
+    .expect("load");
+    let (now, token) = {
+        let results = b.end(&[ty, done]);
+        (results[0], results[1])
+    };
+    let now = b.op(O::Reshape, &[], &[(Seg::Source, &[now])], &[one]).expect("reshape");
+    let now = b.op(O::Broadcast, &[], &[(Seg::Source, &[now])], &[all]).expect("broadcast");
+    let x = elements(&mut b, 0, Num::I32, false);
+    store(&mut b, x, now, token);
+    b.op(O::Return, &[], &[], &[]).expect("return");
+    b.finish();
+    m
 }
 
 /// A kernel with pointers to such elements as parameters.
@@ -449,4 +525,13 @@ fn pointers_move_on_in_loops() {
         let scalars = [depth as i32, depth as i32, n as i32];
         agrees(&product([m as i64, n as i64, 32]), "product", &sizes, &scalars, &words);
     }
+}
+
+#[test]
+fn globals_are_variables() {
+    let words = |k: usize, at: usize| match k {
+        0 => [1, 12],
+        _ => [3, ((N - 1 - at) * (N - 1 - at) + 7) as u32],
+    };
+    agrees(&variables(), "variables", &[("i32", N), ("i32", N)], &[], &words);
 }

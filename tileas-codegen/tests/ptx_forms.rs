@@ -126,7 +126,7 @@ impl Scratch {
 fn kernel(target: Target, ops: &[PtxOp], variants: &[Variant]) -> Module {
     let mut m = Module::new(target);
     let shared = m.dynamic_shared("smem", 1024);
-    let global = m.global("gmem", 4096, 128);
+    let global = m.global("gmem", 4096, 128, vec![1, 0, 255]);
     let mut f = Function::kernel("k");
     f.launch.reqntid = Some([128, 1, 1]);
     f.launch.minnctapersm = Some(1);

@@ -45,6 +45,7 @@ pub fn run_agents(
 ) -> InterpResult<Stats> {
     let mut steps = 0;
     crate::check_size(f, limits)?;
+    memory.declare(f);
     let bound = bind(f, args)?;
     for id in Program::all(grid) {
         let program = Program { id, ..Program::of(grid) };
@@ -226,6 +227,10 @@ impl<'a> Machine<'a> {
                     m.pipes.extend((0..copies).map(|_| pipe.clone()));
                 }
                 Opcode::AsyncPipelineAgentSwitch => m.switch(op, &env)?,
+                Opcode::Global => match (results.first(), m.memory.variable(f, op)) {
+                    (Some(&r), Some(v)) => env[r] = Some(v),
+                    _ => return refuse(f, op, "gives no variable"),
+                },
                 _ => {
                     let mut args = Vals::new();
                     for &v in f.operands(op) {

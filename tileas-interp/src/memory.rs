@@ -2,10 +2,11 @@
 
 use crate::error::{Fault, InterpError, InterpResult};
 use crate::num;
-use crate::tile::{Data, Tile, View, count};
+use crate::tile::{Data, Tile, Val, View, count};
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
-use tileas_codegen::ir::Scalar;
+use std::rc::Rc;
+use tileas_codegen::ir::{AttrData, Function, Op, Opcode, Scalar, keys};
 
 /// One allocation: little-endian elements of one type. Types below a byte are packed, low bits first.
 #[derive(Clone, Debug)]
@@ -135,11 +136,21 @@ fn width(elem: Scalar) -> usize {
     if elem == Scalar::I1 { 8 } else { elem.bits() as usize }
 }
 
+/// The name of the variable that an op gives a pointer to.
+fn variable(f: &Function, op: Op) -> Option<&str> {
+    match f.attr(op, keys::NAME) {
+        Some(AttrData::Str(name)) if f.opcode(op) == Opcode::Global => Some(name),
+        _ => None,
+    }
+}
+
 /// The buffers that a kernel's views point into.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     /// Buffers by number.
     pub buffers: Vec<Buffer>,
+    /// Variables of kernels, with their buffers.
+    variables: Vec<(String, usize)>,
 }
 
 impl Memory {
@@ -152,6 +163,41 @@ impl Memory {
     pub fn add(&mut self, buffer: Buffer) -> usize {
         self.buffers.push(buffer);
         self.buffers.len() - 1
+    }
+
+    /// Makes the variables of a kernel that are not there yet, in the order of their names.
+    pub(crate) fn declare(&mut self, f: &Function) {
+        let mut all: Vec<(&str, Op)> = f.ops().filter_map(|op| Some((variable(f, op)?, op))).collect();
+        all.sort_by_key(|v| v.0);
+        for (name, op) in all {
+            let (len, elem) = (f.variable_len(op), f.result(op).and_then(|v| f.value_data(v).elem()));
+            let (Some(len), Some(elem)) = (len, elem) else { continue };
+            if self.variables.iter().any(|v| v.0 == name) {
+                continue;
+            }
+            let mut buffer = Buffer::new(elem, usize::try_from(len).unwrap_or(0));
+            if let Some(AttrData::Array(list)) = f.attr(op, keys::VALUES) {
+                for (i, &a) in list.iter().enumerate().take(buffer.len) {
+                    match *f.attr_data(a) {
+                        AttrData::Int(v, _) if !elem.is_float() => buffer.set_bits(i, v as u64),
+                        AttrData::Int(v, _) => buffer.set(i, v as f64),
+                        AttrData::Float(x, _) => buffer.set(i, x.get()),
+                        _ => {}
+                    }
+                }
+            }
+            let number = self.add(buffer);
+            self.variables.push((name.to_owned(), number));
+        }
+    }
+
+    /// The pointer that a `global` gives.
+    pub(crate) fn variable(&self, f: &Function, op: Op) -> Option<Val> {
+        let name = variable(f, op)?;
+        let (_, buffer) = *self.variables.iter().find(|v| v.0 == name)?;
+        let elem = self.buffers.get(buffer)?.elem;
+        let (sizes, strides) = (SmallVec::new(), SmallVec::new());
+        Some(Val::View(Rc::new(View { buffer, offset: 0, sizes, strides, elem })))
     }
 
     /// Index in the buffer of a view element; `None` outside the view.

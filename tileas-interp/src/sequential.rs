@@ -80,6 +80,7 @@ fn run(
     magnitudes: bool,
 ) -> InterpResult<Stats> {
     crate::check_size(f, limits)?;
+    memory.declare(f);
     let program = Program::of(grid);
     let mut m =
         Machine { f, env: SecondaryMap::new(), memory, steps: 0, limits, program, decisions, magnitudes };
@@ -412,6 +413,10 @@ impl Machine<'_> {
                 };
                 self.set(op, 0, Val::Tile(t));
             }
+            Opcode::Global => match self.memory.variable(f, op) {
+                Some(v) => self.set(op, 0, v),
+                None => return unsupported("gives no variable"),
+            },
             opcode => match eval::pure(f, op, &self.operands(opcode, args), &self.program)? {
                 Some(v) => self.set(op, 0, v),
                 None => return unsupported("has no meaning in program order"),

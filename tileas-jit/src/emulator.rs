@@ -88,7 +88,7 @@ impl Backend for Emulator {
                 format!("the emulator does not read the PTX: {}", lines.join("; ")),
             )
         })?;
-        Ok(Arc::new(Emulated { program, kernel: code.metadata.kernel.clone() }))
+        Ok(Arc::new(Emulated { program, kernel: code.metadata.kernel.clone(), variables: Mutex::default() }))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Block>, Error> {
@@ -116,6 +116,8 @@ impl Backend for Emulator {
 struct Emulated {
     program: tileas_emu::Program,
     kernel: String,
+    /// What its launches have left in the kernel's variables.
+    variables: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Program for Emulated {}
@@ -176,7 +178,7 @@ impl Queue for InOrder {
     ) -> Result<(), Error> {
         let program: &dyn Any = &**program;
         let blocks = blocks.iter().map(|b| (&**b as &dyn Any).downcast_ref::<Bytes>());
-        let (Some(Emulated { program, kernel }), Some(mut blocks)) =
+        let (Some(Emulated { program, kernel, variables }), Some(mut blocks)) =
             (program.downcast_ref(), blocks.collect::<Option<Vec<&Bytes>>>())
         else {
             return Err(Error::new(error::Code::E1210, "code or memory of another device"));
@@ -186,7 +188,9 @@ impl Queue for InOrder {
         blocks.sort_unstable_by_key(|b| b.number);
         blocks.dedup_by_key(|b| b.number);
         let mut held: Vec<_> = blocks.iter().map(|b| lock(&b.memory)).collect();
+        let mut variables = lock(variables);
         let mut memory = Memory::new();
+        memory.keep_variables(std::mem::take(&mut *variables));
         for (block, bytes) in blocks.iter().zip(&mut held) {
             memory.put(BufferId::new(block.number), std::mem::take(&mut **bytes));
         }
@@ -194,6 +198,7 @@ impl Queue for InOrder {
             true => Ok(()),
             false => Machine::run(program, &launch, &mut memory, &self.0.run, &mut NoTrace).map(|_| ()),
         };
+        *variables = memory.take_variables();
         for (block, bytes) in blocks.iter().zip(&mut held) {
             **bytes = memory.take(BufferId::new(block.number));
         }

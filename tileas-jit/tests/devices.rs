@@ -360,3 +360,26 @@ fn ptx_that_a_device_does_not_take_is_refused() {
         assert!(error.message.contains("no.such.instruction"), "{error}");
     }
 }
+
+#[test]
+fn variables_of_a_kernel_last() {
+    const COUNT: &str = r#"kernel @count(%y: ptr<i32, gmem>) {
+  %calls = global <{name = "calls", values = [7]}> : ptr<i32, gmem>
+  %one = constant 1 : i32
+  %old = atomic_rmw %one, %calls[0] <{mode = addi}> : i32
+  %t = splat %old : tile<1xi32>
+  scatter %t, %y[0]
+  return
+}"#;
+    for device in devices() {
+        let jit = Jit::new(&device).unwrap();
+        let kernel = jit.kernel(&jit.parse(COUNT).unwrap(), "count").unwrap();
+        let stream = device.stream().unwrap();
+        let mut y = device.zeros(Elem::I32, &[1]).unwrap();
+        for calls in 7..10 {
+            kernel.launch(&stream, args![&mut y]).unwrap();
+            stream.synchronize().unwrap();
+            assert_eq!(y.read::<i32>().unwrap(), [calls], "{}", device.name());
+        }
+    }
+}

@@ -487,7 +487,7 @@ operations! {
         .counted(&[(Seg::Lower, One), (Seg::Upper, One), (Seg::Step, One), (Seg::Init, Many)]) .regions(1) .lowered("`for`");
     42 Ftof "ftof" 1 ONE, Ftof .attrs(&[ROUNDING]) .args(SOURCE) .lowered("`ftof`");
     43 Ftoi "ftoi" 1 ONE, Ftoi .flags(4, &[(0, Key::Saturating)]) .attrs(&[SIGNEDNESS, ROUNDING]) .args(SOURCE) .lowered("`ftoi`");
-    44 GetGlobal "get_global" 1 ONE, GetGlobal .attrs(&[attr(Key::Name, AttrKind::Str)]);
+    44 GetGlobal "get_global" 1 ONE, GetGlobal .attrs(&[attr(Key::Name, AttrKind::Str)]) .lowered("`global`");
     45 GetIndexSpaceShape "get_index_space_shape" 1 Results::Counted, IndexSpace .args(VIEW) .lowered("`divi`");
     46 GetNumTileBlocks "get_num_tile_blocks" 1 Results::Fixed(3), BlockId .lowered("`num_programs`");
     47 GetTensorShape "get_tensor_shape" 1 Results::Counted, TensorShape .args(VIEW) .lowered("numbers of the view");

@@ -90,6 +90,16 @@ fn pointers_change_their_type() {
 }
 
 #[test]
+fn globals_are_variables() {
+    let text =
+        print_module(&lowered("get_global name=table | | ptr<f32>").unwrap_or_else(|e| panic!("{e}")).module);
+    assert!(
+        text.contains(r#"global <{name = "table", values = [], size = 4, align = 16}> : ptr<f32, gmem>"#),
+        "{text}"
+    );
+}
+
+#[test]
 fn elements_of_4_bits_are_what_they_are_here() {
     let text = |line: &str| print_module(&lowered(line).unwrap_or_else(|e| panic!("{line}: {e}")).module);
     assert!(text("trunci overflow=none | source:8xi32 | 8xi4").contains(": tile<8xi4>"));

@@ -16,6 +16,7 @@ use crate::pass::Step;
 use crate::ptx::{FunctionInfo, PtxInfo, PtxOptions};
 use crate::regalloc::{RegallocOptions, SharedRoom};
 use crate::settings::Settings;
+use cranelift_entity::SecondaryMap;
 
 /// Where liveness of the code as it is can be had.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -172,12 +173,25 @@ impl Context {
         let mut modules = kernels.iter().filter_map(|k| k.nvvm.as_ref());
         let Some(mut all) = modules.next().cloned() else { return Ok(String::new()) };
         for module in modules {
-            // Symbols are numbered per module: kernels can share a table only if it is the same.
-            if module.symbols != all.symbols {
-                let text = "kernels with different shared variables cannot be in one PTX module";
-                return Err(CodegenError::new(Code::E1004, Loc::NONE, text).into());
+            // Variables are numbered per module; those of one name are one.
+            let mut numbers: SecondaryMap<nvvm::Sym, Option<nvvm::Sym>> = SecondaryMap::new();
+            for (sym, data) in &module.symbols {
+                let found = all.symbols.iter().find(|(_, other)| other.name == data.name);
+                numbers[sym] = match found {
+                    Some((there, other)) if other == data => Some(there),
+                    None => Some(all.symbols.push(data.clone())),
+                    Some(_) => {
+                        let name = &data.name;
+                        let text = format!("kernels of one PTX module disagree about the variable `{name}`");
+                        return Err(CodegenError::new(Code::E1004, Loc::NONE, text).into());
+                    }
+                };
             }
-            all.functions.extend(module.functions.iter().cloned());
+            for func in &module.functions {
+                let mut func = func.clone();
+                func.renumber_symbols(|sym| numbers[sym].unwrap_or(sym));
+                all.functions.push(func);
+            }
         }
         let mut text = String::new();
         self.emit(Checks::Input, &all, Live::Unknown, settings, &mut Vec::new(), &mut text)?;

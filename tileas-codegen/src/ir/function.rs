@@ -1122,12 +1122,17 @@ impl Function {
         v
     }
 
+    /// Whether an op makes a pointer of what is no parameter: of a number, or to a variable of the kernel.
+    pub fn makes_pointer(&self, op: Op) -> bool {
+        matches!(self.opcode(op), Opcode::IntToPtr | Opcode::Global)
+    }
+
     /// What stands for the memory that an access may touch: [`memory_root`](Function::memory_root), and one value for all pointers that
-    /// were numbers, which may be equal.
+    /// were numbers, which may be equal, or lead to variables of the kernel, whose addresses numbers may be.
     pub fn memory_touched(&self, v: Value) -> Value {
         let root = self.memory_root(v);
-        let is_number = |op: &Op| self.opcode(*op) == Opcode::IntToPtr;
-        let first = self.defining_op(root).filter(is_number).and_then(|_| self.ops().find(is_number));
+        let made = |op: &Op| self.makes_pointer(*op);
+        let first = self.defining_op(root).filter(made).and_then(|_| self.ops().find(made));
         first.and_then(|op| self.result(op)).unwrap_or(root)
     }
 
@@ -1190,6 +1195,15 @@ impl Function {
             ints.push(*v);
         }
         Some(ints)
+    }
+
+    /// Elements of the variable that a `global` is of: `size`, or as many as `values`.
+    pub fn variable_len(&self, op: Op) -> Option<u64> {
+        match (self.attr(op, super::keys::SIZE), self.attr(op, super::keys::VALUES)) {
+            (Some(&AttrData::Int(n, _)), _) => u64::try_from(n).ok(),
+            (None, Some(AttrData::Array(list))) => Some(list.len() as u64),
+            _ => None,
+        }
     }
 
     /// A `name(int, …)` attribute: the name and the integers (a bare name has none).

@@ -73,6 +73,7 @@ impl Lower<'_> {
                 Ok(())
             }
             O::Offset => self.offset(op),
+            O::Global => self.variable(op),
             O::AllocTensor | O::AsyncPipelineCreatePipeline => {
                 self.err(Code::E0803, op, "must stand at the top of the kernel")
             }

@@ -9,12 +9,13 @@
 //! of a warp load alike is then loaded by the warp together, a register's worth per lane, and handed round. Where strides
 //! are not known to fit, all accesses are by element, each with its own bound, unless both fit.
 
+use super::params::{self, POINTER_ALIGN};
 use super::tile::strides;
 use super::{Lower, TileVal, Val};
-use crate::error::{Code, CodegenResult};
-use crate::ir::{Dim, Layout, Op, Scalar, TypeData, Value};
+use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::{AttrData, Dim, Function, Layout, Op, Opcode, Scalar, TypeData, Value, keys};
 use crate::layout::LinearMap;
-use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
+use crate::nvvm::{Module, Operand, PtxOp, Reg, RegTy, Regs, Sym};
 use smallvec::SmallVec;
 use tileas_launch::Expr;
 
@@ -81,6 +82,63 @@ struct Tail {
 pub(super) struct Padding {
     pub(super) unit: Operand,
     pub(super) half: Operand,
+}
+
+fn variable_name(f: &Function, op: Op) -> Option<&str> {
+    match f.attr(op, keys::NAME) {
+        Some(AttrData::Str(name)) => Some(name),
+        _ => None,
+    }
+}
+
+/// Declares the variables of a kernel, in the order of their names.
+pub(super) fn declare_variables<'f>(
+    f: &'f Function,
+    module: &mut Module,
+    is_taken: &dyn Fn(&str) -> bool,
+) -> CodegenResult<SmallVec<[(&'f str, Sym); 2]>> {
+    let mut all: SmallVec<[(&str, Op); 2]> = f
+        .ops()
+        .filter(|&op| f.opcode(op) == Opcode::Global)
+        .filter_map(|op| Some((variable_name(f, op)?, op)))
+        .collect();
+    all.sort_by_key(|v| v.0);
+    all.dedup_by_key(|v| v.0);
+    let mut out = SmallVec::new();
+    for (name, op) in all {
+        let wrong = |text: String| CodegenError::new(Code::E0804, f.op_loc(op), text);
+        if is_taken(name) {
+            return Err(wrong(format!("a variable cannot be called `{name}`: a kernel or its memory is")));
+        }
+        let elem = f.result(op).and_then(|v| f.value_data(v).elem()).unwrap_or(Scalar::I8);
+        let bytes = f.variable_len(op).unwrap_or(0).saturating_mul(elem.bytes().into());
+        let bytes = u32::try_from(bytes).map_err(|_| wrong(format!("a variable of {bytes} bytes")))?;
+        let init =
+            initial(f, op, elem).ok_or_else(|| wrong(format!("values that are none of {}", elem.name())))?;
+        let align = f.attr_int(op, keys::ALIGN).map_or(POINTER_ALIGN, |n| n as u32).max(elem.bytes());
+        out.push((name, module.global(name, bytes, align, init)));
+    }
+    Ok(out)
+}
+
+/// The bytes that a variable begins with, up to the last that is not zero.
+fn initial(f: &Function, op: Op, elem: Scalar) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let list = match f.attr(op, keys::VALUES) {
+        Some(AttrData::Array(list)) => list.as_slice(),
+        _ => &[],
+    };
+    for &a in list {
+        let bits = match *f.attr_data(a) {
+            AttrData::Int(v, _) if elem.is_int() => v as u64,
+            AttrData::Int(v, _) => params::elem(elem).encode(v as f64)?,
+            AttrData::Float(x, _) => params::elem(elem).encode(x.get())?,
+            _ => return None,
+        };
+        out.extend_from_slice(&bits.to_le_bytes()[..elem.bytes() as usize]);
+    }
+    out.truncate(out.iter().rposition(|&b| b != 0).map_or(0, |n| n + 1));
+    Some(out)
 }
 
 impl Accesses {
@@ -161,6 +219,18 @@ impl Lower<'_> {
         let (address, by) = (self.b.as_reg(RegTy::B64, address), self.scalar(op, by)?);
         let moved = self.behind(address, by, wide, bytes);
         self.set(op, Val::Scalar(moved.into()));
+        Ok(())
+    }
+
+    /// The address of a variable.
+    pub(super) fn variable(&mut self, op: Op) -> CodegenResult<()> {
+        let name = variable_name(self.f, op);
+        let Some(&(_, sym)) = self.variables.iter().find(|v| Some(v.0) == name) else {
+            return self.err(Code::E0803, op, "a variable without a name");
+        };
+        let address = self.b.reg(RegTy::B64);
+        self.b.emit(PtxOp::MovGlobalU64, &[address.into(), sym.into()]);
+        self.set(op, Val::Scalar(address.into()));
         Ok(())
     }
 

@@ -98,7 +98,9 @@ pub fn lower_in(
     }
     let mut module = nvvm::Module::new(target);
     let smem = module.dynamic_shared("smem", 1024);
-    let is_global = |name: &str| name == "smem" || name == func.name || kernels.binary_search(&name).is_ok();
+    let is_kernel = |name: &str| name == "smem" || name == func.name || kernels.binary_search(&name).is_ok();
+    let variables = global::declare_variables(func, &mut module, &is_kernel)?;
+    let is_global = |name: &str| is_kernel(name) || variables.iter().any(|v| v.0 == name);
     let abi = params::Abi::of(func, &is_global)?;
     let mut kernel = match scratch.spare.take() {
         Some(old) => old.into_kernel(func.name.clone()),
@@ -109,6 +111,7 @@ pub fn lower_in(
     {
         let mut lw = Lower::new(func, isa, &mut kernel, smem, abi, nv_params, target, scratch);
         lw.max_instructions = max_instructions;
+        lw.variables = &variables;
         lw.frame()?;
         metadata = lw.metadata()?;
     }
@@ -294,6 +297,8 @@ pub(crate) struct Lower<'a> {
     pub target: nvvm::Target,
     pub num_buffers: u32,
     pub max_instructions: usize,
+    /// Variables of the kernel in global memory, by name.
+    pub variables: &'a [(&'a str, nvvm::Sym)],
     /// Per product: what it needs of A and B, made at agent entry.
     pub operand_bases: SecondaryMap<Op, Option<[Reg; 2]>>,
     pub base: Option<Reg>,
@@ -376,6 +381,7 @@ impl<'a> Lower<'a> {
             target,
             num_buffers: 0,
             max_instructions: MAX_INSTRUCTIONS,
+            variables: &[],
             operand_bases: SecondaryMap::new(),
             base: None,
             columns: isa.emit().columns(),

@@ -25,7 +25,7 @@ use tileas_launch::{ArgKind, ArgMeta, Elem, Expr, L2, Oob, ParamKind as Passed, 
 const MAX_PARAM_BYTES: u64 = 32_764;
 
 /// Alignment in bytes of the memory that a pointer leads to.
-const POINTER_ALIGN: u32 = 16;
+pub(super) const POINTER_ALIGN: u32 = 16;
 
 /// One tensor-map parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,6 +195,10 @@ fn alignment(f: &Function, runs: &mut runs::Finder, mut p: Value) -> u32 {
                 known = known.min(runs.divisor(f, by).saturating_mul(bytes));
             }
             (Opcode::MayAlias, _) => {}
+            (Opcode::Global, _) => {
+                let by = f.attr_int(op, keys::ALIGN).unwrap_or(POINTER_ALIGN.into());
+                return least.max(known.min(by.clamp(1, POINTER_ALIGN.into()) as u32));
+            }
             _ => return least,
         }
         let Some(&from) = operands.first() else { return least };
@@ -254,7 +258,7 @@ fn scalar_kind(s: Scalar) -> ParamKind {
 }
 
 /// The type as a host knows it.
-fn elem(s: Scalar) -> Elem {
+pub(super) fn elem(s: Scalar) -> Elem {
     match s {
         Scalar::I1 => Elem::I1,
         Scalar::I8 => Elem::I8,
@@ -363,7 +367,7 @@ impl Abi {
         for op in f.ops() {
             match f.opcode(op) {
                 Opcode::MakeView => abi.add_made(f, &mut runs, op),
-                Opcode::IntToPtr => abi.add_loaded(f, op),
+                _ if f.makes_pointer(op) => abi.add_loaded(f, op),
                 Opcode::Assume => abi.add_assumption(f, op),
                 _ => {}
             }
@@ -520,7 +524,10 @@ impl Abi {
             return;
         };
         let source = Source::Made { extents: Vec::new(), strides: Vec::new() };
-        let (dims, arg, aligned) = (SmallVec::new(), u16::MAX, 1);
+        let least =
+            f.attr_int(op, keys::ALIGN).map_or(POINTER_ALIGN, |n| n.clamp(1, POINTER_ALIGN.into()) as u32);
+        let aligned = if f.opcode(op) == Opcode::Global { least } else { 1 };
+        let (dims, arg) = (SmallVec::new(), u16::MAX);
         self.views.push(ViewInfo { value, source, arg, dims, elem, direct: false, sizes: false, aligned });
     }
 

@@ -531,6 +531,15 @@ impl Function {
         &mut self.pool[r.start as usize..r.start as usize + usize::from(r.len)]
     }
 
+    /// Gives the variables of the module that operands name other numbers.
+    pub(crate) fn renumber_symbols(&mut self, to: impl Fn(Sym) -> Sym) {
+        for operand in &mut self.pool {
+            if let Operand::Sym(sym) | Operand::SymAddr { sym, .. } = operand {
+                *sym = to(*sym);
+            }
+        }
+    }
+
     /// Its guard.
     #[inline]
     pub fn guard(&self, inst: Inst) -> Guard {
@@ -812,7 +821,7 @@ pub enum SymKind {
         /// Size.
         bytes: u32,
     },
-    /// Global memory of that many bytes, zeroed.
+    /// Global memory of that many bytes, which begin with [`SymData::init`].
     Global {
         /// Size.
         bytes: u32,
@@ -828,6 +837,8 @@ pub struct SymData {
     pub kind: SymKind,
     /// Alignment in bytes, a power of two.
     pub align: u32,
+    /// The first bytes of global memory; zeros follow.
+    pub init: Vec<u8>,
 }
 
 /// A module: variables and functions for one target.
@@ -849,16 +860,26 @@ impl Module {
 
     /// Declares dynamic shared memory.
     pub fn dynamic_shared(&mut self, name: impl Into<String>, align: u32) -> Sym {
-        self.symbols.push(SymData { name: name.into(), kind: SymKind::DynamicShared, align })
+        self.symbols.push(SymData {
+            name: name.into(),
+            kind: SymKind::DynamicShared,
+            align,
+            init: Vec::new(),
+        })
     }
 
     /// Declares static shared memory.
     pub fn shared(&mut self, name: impl Into<String>, bytes: u32, align: u32) -> Sym {
-        self.symbols.push(SymData { name: name.into(), kind: SymKind::Shared { bytes }, align })
+        self.symbols.push(SymData {
+            name: name.into(),
+            kind: SymKind::Shared { bytes },
+            align,
+            init: Vec::new(),
+        })
     }
 
-    /// Declares a zeroed variable in global memory.
-    pub fn global(&mut self, name: impl Into<String>, bytes: u32, align: u32) -> Sym {
-        self.symbols.push(SymData { name: name.into(), kind: SymKind::Global { bytes }, align })
+    /// Declares a variable in global memory that begins with `init`.
+    pub fn global(&mut self, name: impl Into<String>, bytes: u32, align: u32, init: Vec<u8>) -> Sym {
+        self.symbols.push(SymData { name: name.into(), kind: SymKind::Global { bytes }, align, init })
     }
 }

@@ -289,7 +289,21 @@ impl<'t> Parser<'t> {
         };
         self.expect_word("align")?;
         let align = self.number32("an alignment")?;
-        self.module.symbols.push(SymData { name, kind, align });
+        let mut init = Vec::new();
+        if global && self.eat_word("init") {
+            self.expect("[")?;
+            while !self.eat("]") {
+                if !init.is_empty() {
+                    self.expect(",")?;
+                }
+                let start = self.pos;
+                match u8::try_from(self.number32("a byte")?) {
+                    Ok(byte) => init.push(byte),
+                    Err(_) => return self.error(Code::E0921, start, "expected a byte".to_owned()),
+                }
+            }
+        }
+        self.module.symbols.push(SymData { name, kind, align, init });
         self.end_of_line()
     }
 

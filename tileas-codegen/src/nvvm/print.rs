@@ -36,7 +36,13 @@ fn write_module(module: &Module, out: &mut Text) {
         let _ = match sym.kind {
             SymKind::DynamicShared => writeln!(out, "shared @{name} dynamic align {align}"),
             SymKind::Shared { bytes } => writeln!(out, "shared @{name} bytes {bytes} align {align}"),
-            SymKind::Global { bytes } => writeln!(out, "global @{name} bytes {bytes} align {align}"),
+            SymKind::Global { bytes } => {
+                let _ = write!(out, "global @{name} bytes {bytes} align {align}");
+                match sym.init.as_slice() {
+                    [] => writeln!(out),
+                    init => writeln!(out, " init {init:?}"),
+                }
+            }
         };
     }
     for func in &module.functions {

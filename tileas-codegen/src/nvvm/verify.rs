@@ -101,6 +101,12 @@ impl Verifier {
                     format!("variable `{}`: alignment {} is not a power of two", sym.name, sym.align);
                 diagnostics.push(CodegenError::new(Code::E0911, Loc::NONE, message));
             }
+            if let SymKind::Global { bytes } = sym.kind
+                && sym.init.len() > bytes as usize
+            {
+                let message = format!("variable `{}`: {} initial bytes of {bytes}", sym.name, sym.init.len());
+                diagnostics.push(CodegenError::new(Code::E0911, Loc::NONE, message));
+            }
         }
         let least = module.target.least_version();
         if least > max_version {

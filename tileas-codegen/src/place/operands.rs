@@ -37,7 +37,7 @@ fn is_known(func: &Function, op: Op) -> CodegenResult<()> {
         let Some(v) = func.named_operand(op, name) else { continue };
         let chooses = match func.value_def(func.memory_root(v)) {
             ValueDef::Result(by, _)
-                if matches!(func.opcode(by), Opcode::MakeTiledTmaDesc | Opcode::IntToPtr) =>
+                if func.opcode(by) == Opcode::MakeTiledTmaDesc || func.makes_pointer(by) =>
             {
                 continue;
             }

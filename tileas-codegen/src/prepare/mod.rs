@@ -288,7 +288,7 @@ fn view_of(func: &Function, op: Op) -> Option<Value> {
     let root = func.memory_touched(view);
     let known = match func.value_def(root) {
         ValueDef::Param(b, _) => b == func.entry(),
-        ValueDef::Result(op, _) => func.opcode(op) == Opcode::IntToPtr,
+        ValueDef::Result(op, _) => func.makes_pointer(op),
     };
     known.then_some(root)
 }

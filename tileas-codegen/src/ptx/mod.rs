@@ -153,6 +153,15 @@ fn prefix(ty: RegTy) -> &'static str {
     }
 }
 
+/// Bytes of a variable.
+struct List<'a>(&'a [u8]);
+
+impl std::fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().enumerate().try_for_each(|(i, b)| write!(f, "{}{b}", if i > 0 { ", " } else { "" }))
+    }
+}
+
 /// Texts of functions, and the functions of the driver that take them.
 fn texts(module: &Module, out: &mut String) {
     if module.functions.iter().all(|f| f.texts.is_empty()) {
@@ -163,11 +172,9 @@ fn texts(module: &Module, out: &mut String) {
     for func in &module.functions {
         for (n, text) in func.texts.iter().enumerate() {
             let (name, bytes) = (&func.name, text.len() + 1);
-            let _ = write!(out, "\n.global .align 1 .b8 {name}{TEXTS}{n}[{bytes}] = {{");
-            for b in text.bytes() {
-                let _ = write!(out, "{b}, ");
-            }
-            out.push_str("0};");
+            let (from, bytes) = (List(text.as_bytes()), bytes);
+            let more = if text.is_empty() { "" } else { ", " };
+            let _ = write!(out, "\n.global .align 1 .b8 {name}{TEXTS}{n}[{bytes}] = {{{from}{more}0}};");
         }
     }
 }
@@ -213,7 +220,14 @@ impl PtxEmitter {
             let _ = match sym.kind {
                 SymKind::DynamicShared => write!(out, "\n.extern .shared .align {align} .b8 {name}[];"),
                 SymKind::Shared { bytes } => write!(out, "\n.shared .align {align} .b8 {name}[{bytes}];"),
-                SymKind::Global { bytes } => write!(out, "\n.global .align {align} .b8 {name}[{bytes}];"),
+                // Seen from outside, as the host asks for it by name.
+                SymKind::Global { bytes } => {
+                    let _ = write!(out, "\n.visible .global .align {align} .b8 {name}[{bytes}]");
+                    match sym.init.as_slice() {
+                        [] => write!(out, ";"),
+                        init => write!(out, " = {{{}}};", List(init)),
+                    }
+                }
             };
         }
         texts(module, out);

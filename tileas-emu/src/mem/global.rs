@@ -29,6 +29,8 @@ impl BufferId {
 pub struct Memory {
     buffers: Vec<Vec<u8>>,
     module: Vec<(u64, Vec<u8>, bool)>,
+    /// What the module variables of the next launch begin with.
+    kept: Option<Vec<Vec<u8>>>,
     printed: BTreeMap<u32, Vec<u8>>,
     /// Bytes printed, also those that were dropped.
     printed_bytes: usize,
@@ -84,9 +86,25 @@ impl Memory {
         self.buffers.iter().map(|b| b.len() as u64).chain(variables).sum()
     }
 
-    /// Puts module variables with their initial values in place.
+    /// Puts module variables in place, with their initial values or what was kept of an earlier launch.
     pub fn load_module(&mut self, vars: &[GlobalVar]) {
         self.module = vars.iter().map(|v| (v.address, v.init.clone(), v.writable)).collect();
+        for (var, bytes) in self.module.iter_mut().zip(self.kept.take().into_iter().flatten()) {
+            if var.2 && var.1.len() == bytes.len() {
+                var.1 = bytes;
+            }
+        }
+    }
+
+    /// Takes what the last launch left in its module variables.
+    pub fn take_variables(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.module).into_iter().map(|var| var.1).collect()
+    }
+
+    /// What the module variables of the next launch begin with: [`take_variables`](Memory::take_variables) of an earlier one of the same
+    /// program. Otherwise each launch begins as one does whose module was just loaded.
+    pub fn keep_variables(&mut self, bytes: Vec<Vec<u8>>) {
+        self.kept = Some(bytes);
     }
 
     /// Keeps what a CTA prints.

@@ -217,6 +217,10 @@ impl Machine<'_> {
                 self.memory.store(view, &at, t).map_err(|e| at_op(f, op, e))?;
             }
             Opcode::Copy => self.copy(a, op)?,
+            Opcode::Global => match self.memory.variable(f, op) {
+                Some(v) => self.set(a, op, 0, v),
+                None => return refuse(f, op, "gives no variable"),
+            },
             _ => match eval::pure(f, op, &args, &self.program)? {
                 Some(v) => self.set(a, op, 0, v),
                 None => return refuse(f, op, "has no meaning inside an agent"),

@@ -2,7 +2,7 @@
 //!
 //! In: a kernel. Out: [`Aliases`]. A front end chains accesses by tokens where one may touch what another touches; so two parameters are
 //! apart unless a token leads from an access to one to an access to the other, and one of them is written, or a branch or loop chooses
-//! between them. The same holds for pointers that are made of addresses, which count as parameters here. Cost: tokens and pointers × parameters / 64, as often as loops hand them on.
+//! between them. The same holds for pointers that are made of addresses or lead to globals, which count as parameters here. Cost: tokens and pointers × parameters / 64, as often as loops hand them on.
 
 use crate::entities::{Region, Value};
 use crate::module::{FuncRef, OpRef, ValueDef};
@@ -155,7 +155,8 @@ impl Finder<'_> {
 
 /// Looks at a kernel.
 pub(super) fn find(func: FuncRef<'_>) -> Aliases {
-    let made = func.ops().filter(|op| op.opcode() == Opcode::IntToPtr).filter_map(|op| op.result(0));
+    let makes = |op: &OpRef<'_>| matches!(op.opcode(), Opcode::IntToPtr | Opcode::GetGlobal);
+    let made = func.ops().filter(makes).filter_map(|op| op.result(0));
     let params: Vec<Value> = func.params().chain(made).collect();
     let count = func.params().len();
     let first = (0..params.len()).collect();
@@ -184,7 +185,7 @@ pub(super) fn find(func: FuncRef<'_>) -> Aliases {
     let mut chosen: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
     let of = |v: Value| {
         let bits = f.behind[v];
-        // All pointers that were addresses may lead to the same.
+        // All pointers that were addresses, or lead to globals, may lead to the same.
         let root = (bits != 0).then(|| f.root_of(bits.trailing_zeros() as usize));
         root.filter(|&n| n < count).map(|n| f.params[n])
     };

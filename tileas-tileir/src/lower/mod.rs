@@ -324,6 +324,7 @@ impl<'m> Lowering<'m, '_> {
             O::Insert => self.insert(op),
             O::Pack | O::Unpack => self.bytes(op),
             O::IntToPtr => self.int_to_ptr(op),
+            O::GetGlobal => self.global(op),
             O::PtrToInt => self.ptr_to_int(op),
             O::PtrToPtr => self.ptr_to_ptr(op),
             O::GdcWaitTko => {

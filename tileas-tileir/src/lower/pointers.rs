@@ -11,11 +11,14 @@ use crate::module::{FuncRef, OpRef};
 use smallvec::SmallVec;
 use tileas_codegen::ir;
 use tileas_codegen::ir::builder::OpBuilder;
-use tileas_codegen::ir::{AttrData, Opcode as Ir, Scalar, keys};
+use tileas_codegen::ir::{AttrData, FloatBits, Opcode as Ir, Scalar, keys};
 use tileas_meta::tileir::{Key, Opcode, RmwMode, Scope, Seg, Semantics};
 
 /// Elements of an atomic update of which each thread has one.
 const FEW: u32 = 128;
+
+/// Elements of a global that are named one by one.
+const MOST_SAID: usize = 1 << 16;
 
 /// Elements behind a pointer.
 #[derive(Clone, Debug)]
@@ -516,6 +519,56 @@ impl<'m> Lowering<'m, '_> {
         let (Some(source), Some(result)) = (op.operand(Seg::Source), op.result(0)) else { return Ok(()) };
         let (elem, x) = (self.pointee(op, result)?, self.value(op, source)?);
         self.known[result] = Known::Pointer(self.at_addresses(result, x, elem));
+        Ok(())
+    }
+
+    /// A pointer to a global, which becomes a variable of the kernel.
+    pub(super) fn global(&mut self, op: OpRef<'m>) -> Done {
+        let (Some(result), module) = (op.result(0), self.func.module) else { return Ok(()) };
+        let elem = self.pointee(op, result)?;
+        let name = op.text(Key::Name).unwrap_or_default();
+        let found = module.globals.values().find(|g| module.str(g.name) == name);
+        let Some((global, all)) = found.and_then(|g| Some((g, module.elements(g.ty, g.value)?))) else {
+            return Err(op.error(Code::E1643, format!("global @{name} has no elements")));
+        };
+        // Names in PTX have no points.
+        let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let name: String = name.chars().map(clean).collect();
+        // Zeros at the end need not be said.
+        let is_zero = |i: usize| all.get(i).is_none_or(|x| x.bits == 0);
+        let said = match all.splat() {
+            Some(x) if x.bits == 0 => 0,
+            _ => (0..all.len()).rev().find(|&i| !is_zero(i)).map_or(0, |i| i + 1),
+        };
+        if said > MOST_SAID {
+            let text = format!(
+                "global @{name} has {said} elements up to the last that is not 0, {MOST_SAID} are supported"
+            );
+            return Err(op.error(Code::E1643, text));
+        }
+        let f = self.b.func();
+        let number = |i: usize| {
+            let x = all.get(i)?;
+            Some(match elem.is_float() {
+                true => AttrData::Float(FloatBits::new(x.float()), None),
+                false => AttrData::Int(x.signed(), None),
+            })
+        };
+        let list = (0..said).filter_map(number).map(|data| f.intern_attr(data)).collect();
+        let ty = self.b.ptr_type(elem, tileas_codegen::ir::Space::Gmem);
+        let make = self
+            .b
+            .op(Ir::Global)
+            .attr(keys::NAME, AttrData::Str(name))
+            .attr(keys::VALUES, AttrData::Array(list));
+        let make = make.int(keys::SIZE, all.len() as i64);
+        let base = match global.alignment {
+            0 => make,
+            n => make.int(keys::ALIGN, n as i64),
+        };
+        let base = base.results(&[ty]).finish_one();
+        self.divisors.insert(base, global.alignment.max(16));
+        self.known[result] = Known::Pointer(Pointer::to(base));
         Ok(())
     }
 

@@ -9,6 +9,9 @@ use crate::ir::opcodes::{Opcode, Rule, Traits, keys};
 use crate::ir::types::{Scalar, Shape, Space, TypeData};
 use smallvec::SmallVec;
 
+/// Bytes of a variable of a kernel.
+const MAX_VARIABLE_BYTES: u64 = 1 << 28;
+
 impl Checker<'_> {
     pub(super) fn typing(&mut self, op: Op) {
         match self.func.opcode(op).def().rule {
@@ -38,6 +41,7 @@ impl Checker<'_> {
             Opcode::Assume => self.assume(op),
             Opcode::MakeView => self.make_view(op),
             Opcode::IntToPtr => self.int_to_ptr(op),
+            Opcode::Global => self.global(op),
             Opcode::PtrToInt => {
                 if let Some(have) = self.result_data(op).filter(|d| **d != TypeData::Scalar(Scalar::I64)) {
                     self.err(op, Code::E0212, format_args!("expected an i64 as result, but got {have}"));
@@ -299,6 +303,88 @@ impl Checker<'_> {
         }
         if let Some(have) = self.seg(op, 0).and_then(|v| self.data(v).elem()).filter(|&e| e != Scalar::I64) {
             self.err(op, Code::E0212, format_args!("expected an i64, but got {}", have.name()));
+        }
+    }
+
+    fn global(&mut self, op: Op) {
+        let (func, Some(result)) = (self.func, self.result_data(op)) else { return };
+        let &TypeData::Ptr { elem, space: Space::Gmem } = result else {
+            let text = format_args!("expected a pointer to global memory as result, but got {result}");
+            self.err(op, Code::E0212, text);
+            return;
+        };
+        if elem.is_packed() {
+            self.err(
+                op,
+                Code::E0202,
+                format_args!("expected elements of whole bytes, but got {}", elem.name()),
+            );
+            return;
+        }
+        if let Some(AttrData::Str(name)) = func.attr(op, keys::NAME) {
+            let mut letters = name.bytes();
+            let first = letters.next().is_some_and(|b| b.is_ascii_alphabetic());
+            if !first || !letters.all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+                let text = format_args!(
+                    "expected a name of letters, digits and `_`, a letter first, but got {name:?}"
+                );
+                self.err(op, Code::E0205, text);
+            }
+            let same = |&o: &Op| {
+                func.opcode(o) == Opcode::Global && func.attr(o, keys::NAME) == func.attr(op, keys::NAME)
+            };
+            if let Some(first) = func.ops().find(same)
+                && (func.inherent(first) != func.inherent(op)
+                    || self.result_type(first) != self.result_type(op))
+            {
+                self.err(
+                    op,
+                    Code::E0205,
+                    format_args!("expected what the variable {name:?} was said to be before"),
+                );
+            }
+        }
+        let list = match func.attr(op, keys::VALUES) {
+            Some(AttrData::Array(list)) => list.as_slice(),
+            Some(_) => {
+                self.err(op, Code::E0205, format_args!("expected a list of numbers as `values`"));
+                return;
+            }
+            None => &[],
+        };
+        for &a in list {
+            let fits = match *func.attr_data(a) {
+                AttrData::Float(..) => elem.is_float(),
+                AttrData::Int(v, _) if elem.is_int() && elem.bits() < 64 => {
+                    (-(1i64 << (elem.bits() - 1))..1i64 << elem.bits()).contains(&v)
+                }
+                AttrData::Int(..) => true,
+                _ => false,
+            };
+            if !fits {
+                let name = elem.name();
+                self.err(op, Code::E0205, format_args!("expected numbers of type {name} as `values`"));
+                return;
+            }
+        }
+        let most = MAX_VARIABLE_BYTES / u64::from(elem.bytes());
+        match func.variable_len(op) {
+            Some(n) if n > 0 && n >= list.len() as u64 && n <= most => {}
+            Some(n) => self.err(
+                op,
+                Code::E0205,
+                format_args!("expected {} to {most} elements, but got {n}", list.len().max(1)),
+            ),
+            None => self.err(op, Code::E0204, format_args!("expected `size` or `values`")),
+        }
+        if let Some(n) = func.attr_int(op, keys::ALIGN)
+            && !(n > 0 && n <= 512 && n & (n - 1) == 0)
+        {
+            self.err(
+                op,
+                Code::E0205,
+                format_args!("expected a power of two up to 512 as `align`, but got {n}"),
+            );
         }
     }
 
