@@ -9,7 +9,7 @@
 //!           strides (elements), pad (guard bytes)}
 //! scalars   name -> number, or an expression over the views (`ceildiv(a.d1, 64)`)
 //! grid      numbers or such expressions; default: what the metadata suggests; sms: default 4
-//! seeds     of data and timing; default 1…8; `TILEAS_SEEDS=n` runs 1…n instead
+//! seeds     of data and timing; default 1 and 2; `TILEAS_SEEDS=n` runs 1…n instead
 //! expect    [{view, expr, tol, scale}]: all elements of the view afterwards, as a formula
 //! written   view -> formula: not 0 for the elements that must be written, 0 for those that must not
 //! tol       of the comparison of the three runs: "exact" (default), a number, "2^-9"
@@ -263,7 +263,7 @@ impl RunCase {
         if let Some(n) = std::env::var("TILEAS_SEEDS").ok().and_then(|v| v.parse().ok()) {
             return (1..=n).collect();
         }
-        self.seeds.clone().unwrap_or_else(|| (1..=8).collect())
+        self.seeds.clone().unwrap_or_else(|| vec![1, 2])
     }
 }
 

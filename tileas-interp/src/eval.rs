@@ -450,12 +450,15 @@ fn dot(f: &Function, op: Op, a: &Tile, b: &Tile, c: &Tile, accumulate: bool) -> 
         return Ok(Tile { dims, elem: c.elem, data: Data::Int(data) });
     }
     let mut out = Vec::with_capacity(m * n);
-    for i in 0..m {
-        let row = &ra[i * k..(i + 1) * k];
-        for j in 0..n {
-            let sum = row.iter().zip(&rb[j * k..(j + 1) * k]).fold(at(i, j), |s, (x, y)| s + x * y);
-            out.push(num::round(c.elem, f64::from(sum as f32)));
+    // A row of sums at a time: each is a chain of additions in its own order.
+    let columns: Vec<f64> = (0..k * n).map(|x| rb[x % n * k + x / n]).collect();
+    let mut sums = vec![0.0; n];
+    for (i, row) in ra.chunks_exact(k.max(1)).enumerate() {
+        sums.iter_mut().enumerate().for_each(|(j, sum)| *sum = at(i, j));
+        for (x, line) in row.iter().zip(columns.chunks_exact(n.max(1))) {
+            sums.iter_mut().zip(line).for_each(|(sum, y)| *sum += x * y);
         }
+        out.extend(sums.iter().map(|&sum| num::round(c.elem, f64::from(sum as f32))));
     }
     Ok(Tile { dims, elem: c.elem, data: Data::Float(out) })
 }

@@ -72,15 +72,21 @@ impl Buffer {
 
     /// Bits of element `i`, which must exist.
     fn bits(&self, i: usize) -> u64 {
-        let w = width(self.elem);
-        if w < 8 {
-            let bit = i * w;
-            return u64::from(self.bytes[bit / 8] >> (bit % 8)) & ((1 << w) - 1);
+        fn at<const N: usize>(bytes: &[u8], i: usize) -> u64 {
+            let mut b = [0; 8];
+            b[..N].copy_from_slice(&bytes[i * N..][..N]);
+            u64::from_le_bytes(b)
         }
-        let n = w / 8;
-        let mut b = [0; 8];
-        b[..n].copy_from_slice(&self.bytes[i * n..(i + 1) * n]);
-        u64::from_le_bytes(b)
+        match width(self.elem) {
+            8 => self.bytes[i].into(),
+            16 => at::<2>(&self.bytes, i),
+            32 => at::<4>(&self.bytes, i),
+            64 => at::<8>(&self.bytes, i),
+            w => {
+                let bit = i * w;
+                u64::from(self.bytes[bit / 8] >> (bit % 8)) & ((1 << w) - 1)
+            }
+        }
     }
 
     fn set_bits(&mut self, i: usize, bits: u64) {
@@ -200,7 +206,7 @@ impl Memory {
         Some(Val::View(Rc::new(View { buffer, offset: 0, sizes, strides, elem })))
     }
 
-    /// Index in the buffer of a view element; `None` outside the view.
+    /// Index in the buffer of a view element, of which the last coordinates may be missing; `None` outside the view.
     fn locate(&self, view: &View, at: &[i64]) -> Option<i64> {
         let mut index = i128::from(view.offset);
         for (k, &x) in at.iter().enumerate() {
@@ -231,21 +237,33 @@ impl Memory {
         {
             return Err(InterpError::new(Fault::Argument, "the view does not fit the tile or the buffer"));
         }
-        let n = count(dims);
         // Far outside is far outside: coordinates must not overflow on the way through the tile.
         let origin: SmallVec<[i64; 4]> = origin.iter().map(|o| o.clamp(&-FAR, &FAR)).copied().collect();
-        let mut at = origin.clone();
-        for i in 0..n {
-            let index = match self.locate(view, &at) {
-                None => None,
-                Some(x) if x >= 0 && (x as usize) < buffer.len => Some(x as usize),
-                Some(x) => {
-                    let message = format!("element {x} of a buffer of {} elements", buffer.len);
-                    return Err(InterpError::new(Fault::Value, message));
-                }
-            };
-            f(i, index);
-            for k in (0..dims.len()).rev() {
+        // Row by row: the other coordinates of a row's elements are looked at once.
+        let outer = dims.len().saturating_sub(1);
+        let inner = dims.last().map_or(1, |&d| d as usize);
+        let first = origin.last().copied().unwrap_or(0);
+        let size = view.sizes.last().copied().unwrap_or(1);
+        let step = if dims.is_empty() { Some(0) } else { view.strides.get(outer).copied().map(i128::from) };
+        let mut at: SmallVec<[i64; 4]> = SmallVec::from_slice(&origin[..outer]);
+        for row in 0..count(dims) / inner.max(1) {
+            let base = self.locate(view, &at).map(i128::from).zip(step);
+            for j in 0..inner {
+                let x = first + j as i64;
+                let index = match base.filter(|_| (0..size).contains(&x)) {
+                    None => None,
+                    Some((base, step)) => match usize::try_from(base + i128::from(x) * step) {
+                        Ok(index) if index < buffer.len => Some(index),
+                        _ => {
+                            let index = base + i128::from(x) * step;
+                            let message = format!("element {index} of a buffer of {} elements", buffer.len);
+                            return Err(InterpError::new(Fault::Value, message));
+                        }
+                    },
+                };
+                f(row * inner + j, index);
+            }
+            for k in (0..outer).rev() {
                 at[k] += 1;
                 if at[k] < origin[k] + i64::from(dims[k]) {
                     break;

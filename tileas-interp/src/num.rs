@@ -31,7 +31,6 @@ struct Format {
 }
 
 fn format(s: Scalar) -> Option<Format> {
-    let two = |e: i32| 2f64.powi(e);
     Some(match s {
         Scalar::F16 => Format { fraction: 10, min_exp: -14, max: 65504.0, top: Top::Infinity },
         Scalar::BF16 => {
@@ -45,6 +44,12 @@ fn format(s: Scalar) -> Option<Format> {
         Scalar::E2M1 => Format { fraction: 1, min_exp: 0, max: 6.0, top: Top::Finite },
         _ => return None,
     })
+}
+
+/// 2^e; no format here has exponents that are not normal in f64.
+fn two(e: i32) -> f64 {
+    debug_assert!((-1022..=1023).contains(&e), "2^{e}");
+    f64::from_bits(((1023 + e) as u64) << 52)
 }
 
 /// Unbiased exponent of a finite number other than 0.
@@ -66,11 +71,11 @@ pub fn round(s: Scalar, x: f64) -> f64 {
             // Neither zero nor signs exist: magnitudes, rounded up. The pattern of all ones is NaN.
             let x = x.abs();
             if x.is_nan() || x == 0.0 {
-                return if x == 0.0 { 2f64.powi(-127) } else { x };
+                return if x == 0.0 { two(-127) } else { x };
             }
             let e = exponent(x);
-            let up = if x.is_finite() && x > 2f64.powi(e) { e + 1 } else { e };
-            2f64.powi(up.clamp(-127, 127))
+            let up = if x.is_finite() && x > two(e) { e + 1 } else { e };
+            two(up.clamp(-127, 127))
         }
         _ => match format(s) {
             Some(f) => round_to(f, x),
@@ -89,7 +94,7 @@ fn round_to(f: Format, x: f64) -> f64 {
     if x.is_finite() {
         let quantum = exponent(x).max(f.min_exp) - f.fraction;
         // Both scalings are exact: the exponents stay far inside f64's.
-        let q = (x * 2f64.powi(-quantum)).round_ties_even() * 2f64.powi(quantum);
+        let q = (x * two(-quantum)).round_ties_even() * two(quantum);
         if q.abs() <= f.max {
             return if q == 0.0 { 0f64.copysign(x) } else { q };
         }
@@ -314,9 +319,9 @@ fn encode_small(f: Format, s: Scalar, x: f64) -> u64 {
     }
     let e = exponent(x);
     if e < f.min_exp {
-        return sign | (x.abs() * 2f64.powi(f.fraction - f.min_exp)) as u64;
+        return sign | (x.abs() * two(f.fraction - f.min_exp)) as u64;
     }
-    let fraction = (x.abs() * 2f64.powi(f.fraction - e)) as u64 - (1 << f.fraction);
+    let fraction = (x.abs() * two(f.fraction - e)) as u64 - (1 << f.fraction);
     sign | ((e - f.min_exp + 1) as u64) << f.fraction | fraction
 }
 
@@ -334,7 +339,7 @@ pub fn decode_float(s: Scalar, bits: u64) -> f64 {
             if bits & 0xff == 0xff {
                 f64::NAN
             } else {
-                2f64.powi((bits & 0xff) as i32 - 127)
+                two((bits & 0xff) as i32 - 127)
             }
         }
         _ => match format(s) {
@@ -356,9 +361,9 @@ fn decode_small(f: Format, s: Scalar, bits: u64) -> f64 {
     } else if s == Scalar::E4M3 && bits & 0x7f == 0x7f {
         f64::NAN
     } else if e == 0 {
-        fraction as f64 * 2f64.powi(f.min_exp - f.fraction)
+        fraction as f64 * two(f.min_exp - f.fraction)
     } else {
-        ((1u64 << f.fraction) + fraction) as f64 * 2f64.powi(e as i32 - 1 + f.min_exp - f.fraction)
+        ((1u64 << f.fraction) + fraction) as f64 * two(e as i32 - 1 + f.min_exp - f.fraction)
     };
     if negative { -magnitude } else { magnitude }
 }
