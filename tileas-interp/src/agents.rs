@@ -45,7 +45,7 @@ pub fn run_agents(
 ) -> InterpResult<Stats> {
     let mut steps = 0;
     crate::check_size(f, limits)?;
-    memory.declare(f);
+    memory.declare(f, limits)?;
     let bound = bind(f, args)?;
     for id in Program::all(grid) {
         let program = Program { id, ..Program::of(grid) };

@@ -1,5 +1,6 @@
 //! Global memory: buffers of elements, and which of them were written.
 
+use crate::Limits;
 use crate::error::{Fault, InterpError, InterpResult};
 use crate::num;
 use crate::tile::{Data, Tile, Val, View, count};
@@ -172,15 +173,24 @@ impl Memory {
     }
 
     /// Makes the variables of a kernel that are not there yet, in the order of their names.
-    pub(crate) fn declare(&mut self, f: &Function) {
+    ///
+    /// # Errors
+    /// [`Fault::Limit`]: they have more elements than tiles may have.
+    pub(crate) fn declare(&mut self, f: &Function, limits: &Limits) -> InterpResult<()> {
         let mut all: Vec<(&str, Op)> = f.ops().filter_map(|op| Some((variable(f, op)?, op))).collect();
         all.sort_by_key(|v| v.0);
+        all.dedup_by_key(|v| v.0);
+        let mut room = limits.max_tile_elements;
         for (name, op) in all {
             let (len, elem) = (f.variable_len(op), f.result(op).and_then(|v| f.value_data(v).elem()));
             let (Some(len), Some(elem)) = (len, elem) else { continue };
             if self.variables.iter().any(|v| v.0 == name) {
                 continue;
             }
+            room = room.checked_sub(len).ok_or_else(|| {
+                let message = format!("the variable `{name}` of {len} elements (max_tile_elements)");
+                InterpError::at(f, op, Fault::Limit, message)
+            })?;
             let mut buffer = Buffer::new(elem, usize::try_from(len).unwrap_or(0));
             if let Some(AttrData::Array(list)) = f.attr(op, keys::VALUES) {
                 for (i, &a) in list.iter().enumerate().take(buffer.len) {
@@ -195,6 +205,7 @@ impl Memory {
             let number = self.add(buffer);
             self.variables.push((name.to_owned(), number));
         }
+        Ok(())
     }
 
     /// The pointer that a `global` gives.

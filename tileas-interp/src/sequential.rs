@@ -80,7 +80,7 @@ fn run(
     magnitudes: bool,
 ) -> InterpResult<Stats> {
     crate::check_size(f, limits)?;
-    memory.declare(f);
+    memory.declare(f, limits)?;
     let program = Program::of(grid);
     let mut m =
         Machine { f, env: SecondaryMap::new(), memory, steps: 0, limits, program, decisions, magnitudes };

@@ -225,7 +225,8 @@ impl Lower<'_> {
     /// The address of a variable.
     pub(super) fn variable(&mut self, op: Op) -> CodegenResult<()> {
         let name = variable_name(self.f, op);
-        let Some(&(_, sym)) = self.variables.iter().find(|v| Some(v.0) == name) else {
+        let found = name.and_then(|name| self.variables.binary_search_by_key(&name, |v| v.0).ok());
+        let Some(&(_, sym)) = found.and_then(|n| self.variables.get(n)) else {
             return self.err(Code::E0803, op, "a variable without a name");
         };
         let address = self.b.reg(RegTy::B64);
