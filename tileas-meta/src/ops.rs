@@ -365,7 +365,7 @@ pub const OPS: &[OpRow] = &[
         attrs: &[need("name", Str), may("values", Any), may("size", Int), may("align", Int)],
         traits: &[Pure, Uniform],
         rule: Rule::Custom,
-        doc: "A pointer to a variable in global memory that belongs to the kernel: `global {name = \"count\", values = [7]} : ptr<i32, gmem>`. It has `size` elements (default: as many as `values`, up to 256 MiB), which are `values`, then zeros, when the program is loaded; what kernels write stays until it is unloaded. All CTAs share it, and all kernels of one PTX module; the host finds it by its name, letters, digits and `_`. Its address is a multiple of `align` bytes, a power of two up to 512 (default 16). Operations of the same name say the same. What it leads to is taken to be apart from what parameters lead to, unless `may_alias` says otherwise.",
+        doc: "A pointer to a variable in global memory that belongs to the kernel: `global <{name = \"count\", values = [7]}> : ptr<i32, gmem>`. It has `size` elements (default: as many as `values`, up to 256 MiB), which are `values`, then zeros, when the program is loaded; what kernels write stays until it is unloaded. All CTAs share it, and all kernels of one PTX module; the host finds it by its name: letters, digits and `_`, a letter first, and no kernel is called so. Elements have whole bytes. `tileas run` begins each run with the initial values. Its address is a multiple of `align` bytes, a power of two up to 512 (default 16). Operations of the same name say the same. What it leads to is taken to be apart from what parameters lead to, unless `may_alias` says otherwise.",
         ..BASE
     },
     OpRow {
