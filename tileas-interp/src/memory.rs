@@ -145,10 +145,7 @@ fn width(elem: Scalar) -> usize {
 
 /// The name of the variable that an op gives a pointer to.
 fn variable(f: &Function, op: Op) -> Option<&str> {
-    match f.attr(op, keys::NAME) {
-        Some(AttrData::Str(name)) if f.opcode(op) == Opcode::Global => Some(name),
-        _ => None,
-    }
+    f.attr_str(op, keys::NAME).filter(|_| f.opcode(op) == Opcode::Global)
 }
 
 /// The buffers that a kernel's views point into.

@@ -1065,6 +1065,14 @@ impl Function {
         }
     }
 
+    /// An inherent text.
+    pub fn attr_str(&self, op: Op, key: Sym) -> Option<&str> {
+        match self.attr(op, key)? {
+            AttrData::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// An inherent number, integers widened.
     pub fn attr_number(&self, op: Op, key: Sym) -> Option<f64> {
         match self.attr(op, key)? {

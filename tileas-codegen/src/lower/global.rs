@@ -84,13 +84,6 @@ pub(super) struct Padding {
     pub(super) half: Operand,
 }
 
-fn variable_name(f: &Function, op: Op) -> Option<&str> {
-    match f.attr(op, keys::NAME) {
-        Some(AttrData::Str(name)) => Some(name),
-        _ => None,
-    }
-}
-
 /// Declares the variables of a kernel, in the order of their names.
 pub(super) fn declare_variables<'f>(
     f: &'f Function,
@@ -100,7 +93,7 @@ pub(super) fn declare_variables<'f>(
     let mut all: SmallVec<[(&str, Op); 2]> = f
         .ops()
         .filter(|&op| f.opcode(op) == Opcode::Global)
-        .filter_map(|op| Some((variable_name(f, op)?, op)))
+        .filter_map(|op| Some((f.attr_str(op, keys::NAME)?, op)))
         .collect();
     all.sort_by_key(|v| v.0);
     all.dedup_by_key(|v| v.0);
@@ -224,7 +217,7 @@ impl Lower<'_> {
 
     /// The address of a variable.
     pub(super) fn variable(&mut self, op: Op) -> CodegenResult<()> {
-        let name = variable_name(self.f, op);
+        let name = self.f.attr_str(op, keys::NAME);
         let found = name.and_then(|name| self.variables.binary_search_by_key(&name, |v| v.0).ok());
         let Some(&(_, sym)) = found.and_then(|n| self.variables.get(n)) else {
             return self.err(Code::E0803, op, "a variable without a name");

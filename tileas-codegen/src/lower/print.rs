@@ -5,7 +5,7 @@
 
 use super::{Lower, TileVal, Val};
 use crate::error::{Code, CodegenResult};
-use crate::ir::{AttrData, Op, Opcode, Scalar, Sym as Key, Value, keys};
+use crate::ir::{Op, Opcode, Scalar, Value, keys};
 use crate::layout::Scope;
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy};
 use crate::storage::printing::{self, Part, Printed};
@@ -31,13 +31,6 @@ impl Lower<'_> {
         let address = self.b.reg(RegTy::B64);
         self.b.emit(PtxOp::MovGlobalU64, &[address.into(), Operand::Text(n as u32)]);
         self.b.cvta_global_u64(address)
-    }
-
-    fn str_attr(&self, op: Op, key: Key) -> Option<&str> {
-        match self.f.attr(op, key) {
-            Some(AttrData::Str(text)) => Some(text),
-            _ => None,
-        }
     }
 
     /// Calls `vprintf`, where a guard holds if there is one.
@@ -242,8 +235,8 @@ impl Lower<'_> {
         }
         let Some(holds) = holds.filter(|&h| h != Operand::Imm(1)) else { return Ok(()) };
         let holds = self.b.as_reg(RegTy::Pred, holds);
-        let message = self.str_attr(op, keys::MESSAGE).unwrap_or("assertion").to_owned();
-        let file = self.str_attr(op, keys::FILE).unwrap_or("kernel").to_owned();
+        let message = self.f.attr_str(op, keys::MESSAGE).unwrap_or("assertion").to_owned();
+        let file = self.f.attr_str(op, keys::FILE).unwrap_or("kernel").to_owned();
         let line = self.f.attr_int(op, keys::LINE).unwrap_or(0);
         let name = self.f.name.clone();
         let end = self.b.block();
