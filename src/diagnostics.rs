@@ -141,12 +141,13 @@ impl Source {
     }
 
     /// Prints why the source failed in program order.
-    pub fn report_interp(&self, e: &InterpError) {
+    pub fn report_interp(&self, e: &InterpError, notes: &[&str]) {
         let label = e.loc.and_then(|l| self.range(l)).map(|r| Label::primary((), r));
         let code = format!("{:?}", e.fault).to_lowercase();
         let message = format!("in program order: {}", e.message);
         let d = Diagnostic::error().with_code(code).with_message(message);
-        self.emit(&d.with_labels(label.into_iter().collect()));
+        let notes = notes.iter().map(|&n| n.to_owned()).collect();
+        self.emit(&d.with_labels(label.into_iter().collect()).with_notes(notes));
     }
 
     fn emit(&self, d: &Diagnostic<()>) {

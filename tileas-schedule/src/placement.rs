@@ -218,7 +218,7 @@ impl Placement {
 
     /// An empty table; `false`: some op does not even fit alone.
     pub fn empty_table(&mut self, l: Loop<'_>, ii: u32) -> bool {
-        let Err(node) = self.table.clear(l.p, ii, l.o.rrt_size_threshold) else { return true };
+        let Err(node) = self.table.clear(l.p, ii, l.o.table_rows()) else { return true };
         self.stuck = Some(Stuck { node, window: (0, i64::from(ii) - 1), rank: 0 });
         self.end = Some(TryEnd::DoesNotFit);
         self.refute(l, ii);

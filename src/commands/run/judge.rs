@@ -10,8 +10,12 @@ use tileas_emu::Memory;
 use tileas_emu::host::check::{Reference, Tolerance, compare};
 use tileas_emu::host::data::Elem;
 use tileas_emu::host::formula::{self, Array};
-use tileas_interp::{Bound, InterpResult, Limits, Oracle};
+use tileas_interp::{Bound, Fault, InterpResult, Limits, Oracle};
 use tileas_launch::Arg;
+
+/// What to do where the source does not end.
+const IN_TURN: &str = "the source runs one CTA after the other: one that waits for a later one never ends. \
+    `--expect` with `--scale` for the same tensor compares without running the source; `--max-steps` says how long it may run";
 
 /// References for one tensor.
 struct Expected {
@@ -33,10 +37,13 @@ impl Judge {
     pub fn new(args: &Args, kernel: &Kernel, setup: &Setup) -> Result<Judge, Failure> {
         let mut judge = Judge { list: Vec::new() };
         let approximate = args.tol != Tolerance::EXACT;
+        // The source says what to compare with, and the scale of those that have a formula for the one but not for the other.
+        let unscaled = |(name, _): &(String, String)| !args.scale.iter().any(|(n, _)| n == name);
         let oracle = match &kernel.source {
-            Some((f, text)) if args.check || !args.expect.is_empty() => {
+            Some((f, text)) if args.check || args.expect.iter().any(unscaled) => {
                 let oracle = oracle(f, setup, approximate, args.max_steps).map_err(|e| {
-                    text.report_interp(&e);
+                    let notes: &[&str] = if e.fault == Fault::Limit { &[IN_TURN] } else { &[] };
+                    text.report_interp(&e, notes);
                     Failure::Diagnostics
                 })?;
                 Some((f, oracle))

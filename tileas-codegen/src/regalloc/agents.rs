@@ -61,10 +61,10 @@ impl AgentFinder {
     }
 }
 
-/// The least budget of the frame and the agents, without finding out who has which blocks.
-pub(super) fn least_budget(func: &Function, cap: u32) -> u32 {
-    let firsts = func.layout().iter().filter(|&&bb| func.blocks[bb].agent);
-    firsts.filter_map(|&bb| setmaxnreg(func, bb)).fold(cap, u32::min)
+/// Whether some agent's budget is another than that of the frame.
+pub(super) fn differ(func: &Function, cap: u32) -> bool {
+    let mut firsts = func.layout().iter().filter(|&&bb| func.blocks[bb].agent);
+    firsts.any(|&bb| setmaxnreg(func, bb).is_some_and(|n| n != cap))
 }
 
 fn setmaxnreg(func: &Function, first: Bb) -> Option<u32> {

@@ -5,7 +5,7 @@
 //! are made where they are used first ([`sink`]). In the common case — everything fits —
 //! this costs one liveness analysis and one walk, or, for functions with few registers, a sum.
 
-use super::agents::{AgentFinder, least_budget};
+use super::agents::{AgentFinder, differ};
 use super::plan::{NoPlan, Planner};
 use super::pressure::{AgentRange, PTXAS_RESERVE, Pressure, PressureScratch};
 use super::remat::Remat;
@@ -92,20 +92,28 @@ impl AgentReport {
     }
 }
 
-/// Whether the function as a whole keeps the least of the budgets.
+/// Whether all agents keep their budgets.
 fn keeps(
     pressure: &mut PressureScratch,
+    finder: &mut AgentFinder,
     func: &Function,
     liveness: &Liveness,
     options: &RegallocOptions,
 ) -> bool {
-    let Some(room) = least_budget(func, options.cap).checked_sub(options.reserve) else { return false };
-    let exceeds = pressure.exceeds(func, liveness, room);
-    if cfg!(debug_assertions) {
-        let more = pressure.function(func, liveness).units > room;
-        assert!(exceeds == more || exceeds && liveness.is_traced(), "the two walks disagree");
+    let mut fits = |blocks: &[Bb], budget: u32| {
+        let Some(room) = budget.checked_sub(options.reserve) else { return false };
+        let exceeds = pressure.exceeds(func, liveness, blocks, room);
+        if cfg!(debug_assertions) {
+            let more = pressure.peak(func, liveness, blocks).units > room;
+            assert!(exceeds == more || exceeds && liveness.is_traced(), "the two walks disagree");
+        }
+        !exceeds
+    };
+    // Who has which blocks matters only where budgets differ.
+    match differ(func, options.cap) {
+        false => fits(func.layout(), options.cap),
+        true => finder.find(func, options.cap).iter().all(|a| fits(&a.blocks, a.max_regs)),
     }
-    !exceeds
 }
 
 /// Whether all registers of a function fit together. A budget below the cap needs a `setmaxnreg`, which only agents have.
@@ -146,20 +154,22 @@ impl Allocator {
         }
         self.liveness.recompute(func);
         self.current = true;
-        if keeps(&mut self.pressure, func, &self.liveness, options) {
+        if keeps(&mut self.pressure, &mut self.finder, func, &self.liveness, options) {
             return Vec::new();
         }
-        let (before, was) = (func.clone(), self.pressure.function(func, &self.liveness).units);
+        let agents = self.finder.find(func, options.cap);
+        let (before, was) = (func.clone(), self.over(func, &agents, options));
         if sink::run(func) {
             self.liveness.recompute(func);
-            if self.pressure.function(func, &self.liveness).units >= was {
-                *func = before;
-                self.liveness.recompute(func);
-            } else if keeps(&mut self.pressure, func, &self.liveness, options) {
-                return Vec::new();
+            match self.over(func, &agents, options) {
+                0 => return Vec::new(),
+                now if now < was => {}
+                _ => {
+                    *func = before;
+                    self.liveness.recompute(func);
+                }
             }
         }
-        let agents = self.finder.find(func, options.cap);
         let local_base = func.local_bytes;
         let mut reports = Vec::new();
         for agent in &agents {
@@ -187,7 +197,16 @@ impl Allocator {
 
     /// Whether [`Allocator::run`] would find nothing to do, for a function whose liveness is known.
     pub(crate) fn fits(&mut self, func: &Function, liveness: &Liveness, options: &RegallocOptions) -> bool {
-        is_small(func, options) || keeps(&mut self.pressure, func, liveness, options)
+        is_small(func, options) || keeps(&mut self.pressure, &mut self.finder, func, liveness, options)
+    }
+
+    /// Registers by which agents exceed their budgets, all together.
+    fn over(&mut self, func: &Function, agents: &[AgentRange], options: &RegallocOptions) -> u32 {
+        let over = |a: &AgentRange| {
+            let peak = self.pressure.peak(func, &self.liveness, &a.blocks);
+            peak.units.saturating_add(options.reserve).saturating_sub(a.max_regs)
+        };
+        agents.iter().map(over).fold(0, u32::saturating_add)
     }
 
     /// The liveness of the function as the last run left it, where that needed it.

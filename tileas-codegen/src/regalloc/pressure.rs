@@ -192,19 +192,19 @@ impl PressureScratch {
         best
     }
 
-    /// Whether more than `units` 32-bit registers are live somewhere in the function: whether the units of
-    /// [`PressureScratch::function`] are more, without finding out how many or where. Most blocks mention too few registers
+    /// Whether more than `units` 32-bit registers are live somewhere in the blocks given: whether the units of
+    /// [`PressureScratch::peak`] are more, without finding out how many or where. Most blocks mention too few registers
     /// to need a walk. If liveness has a trace of what instructions mention, that is walked, and the answer may be yes where
     /// it should be no: removed instructions are in it, and instructions are not told apart that only write.
-    pub fn exceeds(&mut self, func: &Function, liveness: &Liveness, units: u32) -> bool {
-        if self.walk > u32::MAX - func.layout().len() as u32 - 1 {
+    pub fn exceeds(&mut self, func: &Function, liveness: &Liveness, blocks: &[Bb], units: u32) -> bool {
+        if self.walk > u32::MAX - blocks.len() as u32 - 1 {
             *self = PressureScratch::default();
         }
         if self.live.len() < func.num_regs() {
             self.live.resize(func.num_regs(), 0);
         }
         let Self { live, walk } = self;
-        for &bb in func.layout() {
+        for &bb in blocks {
             *walk += 1;
             let walk = *walk;
             let mut now = 0;
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(p.units, 6);
         assert_eq!(f.op(p.at.unwrap()), PtxOp::MulWideU32);
         assert_eq!(p.predicates, 0);
-        let exceeds = |units| PressureScratch::default().exceeds(&f, &live, units);
+        let exceeds = |units| PressureScratch::default().exceeds(&f, &live, f.layout(), units);
         assert_eq!((exceeds(5), exceeds(6)), (true, false));
     }
 
