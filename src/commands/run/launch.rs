@@ -250,30 +250,44 @@ impl Setup {
     }
 }
 
-/// What helps against a stride that is no multiple of what the code asks for; empty where that is not what is wrong.
+/// What helps against a stride, or an extent, that is no multiple of what the code asks for; empty where that is not what is wrong.
 fn stride_help(kernel: &Kernel, metadata: &LaunchMetadata, args: &Named, device: &Device) -> String {
-    let unit = || {
+    let wanted = || {
         let list = args.of(metadata).ok()?;
         let unmet = &metadata.requires[metadata.unmet(&list, device).ok()??];
         let Expr::Binary(Binary::Eq, sides) = unmet else { return None };
         let Expr::Binary(Binary::Rem, sides) = &sides[0] else { return None };
-        let [Expr::Stride(n, _), Expr::Int(unit @ 1..=0xffff)] = **sides else { return None };
-        Some((n, unit))
+        match **sides {
+            [Expr::Stride(n, _), Expr::Int(unit @ 1..=0xffff)] => Some((list, n, Some(unit))),
+            [Expr::Extent(n, _), Expr::Int(_)] => Some((list, n, None)),
+            _ => None,
+        }
     };
-    let Some((n, unit)) = unit() else { return String::new() };
+    let Some((mut arguments, n, unit)) = wanted() else { return String::new() };
     let name = metadata.args[usize::from(n)].name.as_str();
-    let Some(Arg::View(view)) = args.get(name) else { return String::new() };
-    let mut strides = vec![1i64; view.extents.len()];
-    for d in (1..strides.len()).rev() {
-        let row = view.extents[d].max(1).saturating_mul(strides[d]);
-        strides[d - 1] = row.saturating_add(unit - 1) / unit * unit;
+    let Some(Arg::View(view)) = arguments.get_mut(usize::from(n)) else { return String::new() };
+    let mut help = String::new();
+    if let Some(unit) = unit {
+        let mut strides = vec![1i64; view.extents.len()];
+        for d in (1..strides.len()).rev() {
+            let row = view.extents[d].max(1).saturating_mul(strides[d]);
+            strides[d - 1] = row.saturating_add(unit - 1) / unit * unit;
+        }
+        let list =
+            |numbers: &[i64], by: &str| numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(by);
+        let text = format!(
+            "\nhelp: strides that fit: --arg {name}={}/{}",
+            list(&view.extents, "x"),
+            list(&strides, ",")
+        );
+        view.strides = strides.into_iter().collect();
+        // More may be asked of the tensor than its strides.
+        let about = |e: &Expr| matches!(e, Expr::Binary(_, sides) if matches!(&sides[0], Expr::Binary(_, s) if matches!(s[0], Expr::Extent(v, _) if v == n)));
+        let next = metadata.unmet(&arguments, device).ok().flatten();
+        if !next.is_some_and(|next| about(&metadata.requires[next])) {
+            help = text;
+        }
     }
-    let list = |numbers: &[i64], by: &str| numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(by);
-    let mut help = format!(
-        "\nhelp: strides that fit: --arg {name}={}/{}",
-        list(&view.extents, "x"),
-        list(&strides, ",")
-    );
     // Without a tensor map the code takes any stride, unless the type lets it count on whole vectors; registers hold few types.
     let rewritten = kernel.source.as_ref().is_some_and(|(f, _)| {
         let view = |v| f.value_name(v) == Some(name);

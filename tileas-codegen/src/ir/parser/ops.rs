@@ -443,8 +443,15 @@ impl<'a> Parser<'a, '_> {
                         }
                     }
                     Operand::Literal(number, loc) => {
-                        let ty = if seg.bracket { Some(self.f.scalar(Scalar::I32)) } else { known };
-                        let ty = ty.filter(|_| seg.bracket || alike.contains(&index));
+                        // Coordinates, and what a pointer is moved on by.
+                        let behind = |v: &Operand| match *v {
+                            Operand::Value(v) => matches!(self.f.value_data(v), TypeData::Ptr { .. }),
+                            Operand::Literal(..) => false,
+                        };
+                        let counts = seg.bracket
+                            || def.rule == Rule::First && written.list.first().is_some_and(behind);
+                        let ty = if counts { Some(self.f.scalar(Scalar::I32)) } else { known };
+                        let ty = ty.filter(|_| counts || alike.contains(&index));
                         let Some(ty) = ty else {
                             let text = quote(self.lex.slice(loc.start as usize, loc.end as usize));
                             let message = format!(

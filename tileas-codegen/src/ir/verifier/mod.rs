@@ -112,7 +112,7 @@ pub fn verify_module(module: &Module) -> Vec<CodegenError> {
     errors
 }
 
-/// Kernels with the name of an earlier one, or with one that cannot be written.
+/// Kernels with the name of an earlier one, or with one that cannot be written, and variables that two operations say different things of.
 pub fn verify_names(module: &Module) -> Vec<CodegenError> {
     let mut errors = Vec::new();
     let mut names = std::collections::BTreeMap::new();
@@ -127,7 +127,55 @@ pub fn verify_names(module: &Module) -> Vec<CodegenError> {
             errors.push(CodegenError::new(Code::E0226, f.loc, text).note(first.loc, "first defined here"));
         }
     }
+    let mut variables = std::collections::BTreeMap::new();
+    for f in &module.functions {
+        for op in f.ops().filter(|&op| f.opcode(op) == Opcode::Global) {
+            let Some(name) = f.attr_str(op, keys::NAME) else { continue };
+            let &mut (g, first) = variables.entry(name).or_insert((f, op));
+            if let Some((what, is, was)) = differing((f, op), (g, first)) {
+                let text = format!(
+                    "{what} of the variable {name:?} is {is} here, but {was} where it was first named"
+                );
+                errors.push(
+                    CodegenError::new(Code::E0205, f.op_loc(op), text)
+                        .note(g.op_loc(first), "first named here"),
+                );
+            }
+        }
+    }
     errors
+}
+
+/// What two operations say of one variable that is not the same, and what either says.
+fn differing(
+    (f, op): (&Function, Op),
+    (g, other): (&Function, Op),
+) -> Option<(&'static str, String, String)> {
+    let ty = |f: &Function, op: Op| f.result(op).map_or(String::new(), |v| f.value_data(v).to_string());
+    let size = |f: &Function, op: Op| f.variable_len(op).unwrap_or(0).to_string();
+    let align =
+        |f: &Function, op: Op| f.attr_int(op, keys::ALIGN).map_or("the default".into(), |n| n.to_string());
+    let values = |f: &Function, op: Op| match f.attr(op, keys::VALUES) {
+        Some(AttrData::Array(list)) => list.iter().map(|&a| number(f.attr_data(a))).collect(),
+        _ => Vec::new(),
+    };
+    fn number(data: &AttrData) -> String {
+        match data {
+            AttrData::Int(n, _) => n.to_string(),
+            AttrData::Float(x, _) => format!("{:?}", x.get()),
+            other => format!("{other:?}"),
+        }
+    }
+    let parts: [(&str, &dyn Fn(&Function, Op) -> String); 3] =
+        [("the type", &ty), ("`size`", &size), ("`align`", &align)];
+    let part = parts.iter().find(|(_, say)| say(f, op) != say(g, other));
+    if let Some((what, say)) = part {
+        return Some((what, say(f, op), say(g, other)));
+    }
+    let (is, was) = (values(f, op), values(g, other));
+    let at = (0..is.len().max(was.len())).find(|&k| is.get(k) != was.get(k))?;
+    let text = |list: &[String]| list.get(at).cloned().unwrap_or_else(|| "missing".to_owned());
+    Some(("a value", text(&is), text(&was)))
 }
 
 /// The function as a verified one.

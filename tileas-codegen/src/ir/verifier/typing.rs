@@ -330,19 +330,6 @@ impl Checker<'_> {
                 );
                 self.err(op, Code::E0205, text);
             }
-            let same = |&o: &Op| {
-                func.opcode(o) == Opcode::Global && func.attr(o, keys::NAME) == func.attr(op, keys::NAME)
-            };
-            if let Some(first) = func.ops().find(same)
-                && (func.inherent(first) != func.inherent(op)
-                    || self.result_type(first) != self.result_type(op))
-            {
-                self.err(
-                    op,
-                    Code::E0205,
-                    format_args!("expected what the variable {name:?} was said to be before"),
-                );
-            }
         }
         let list = match func.attr(op, keys::VALUES) {
             Some(AttrData::Array(list)) => list.as_slice(),
