@@ -8,7 +8,10 @@
 
 mod emit;
 mod tables;
+#[cfg(test)]
+mod tests;
 
+use std::str::FromStr;
 use std::sync::Arc;
 use tileas_codegen::ir::Space;
 use tileas_codegen::isa::{
@@ -16,6 +19,9 @@ use tileas_codegen::isa::{
     MmaContract, SharedIsa, TargetIsa, Triple,
 };
 use tileas_codegen::{Code, CodegenError, Loc};
+
+/// The triple of all targets of this crate.
+pub const TRIPLE: &str = "nvptx64-nvidia-cuda";
 
 /// This build of the crate: its version and a hash of its sources.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("TILEAS_ISA_SOURCES"));
@@ -105,6 +111,16 @@ pub fn isa(triple: &Triple, cpu: &str) -> Result<SharedIsa, CodegenError> {
     let features = Features::of(&[Feature::Tma, Feature::SetMaxRegisters]);
     let atoms = Atoms { mma: tables::MMA, features };
     Ok(Arc::new(Hopper { triple: triple.clone(), cpu: row, features, atoms }))
+}
+
+/// The target for a processor name, with the family's triple.
+///
+/// # Errors
+/// As [`isa()`].
+pub fn isa_for_cpu(cpu: &str) -> Result<SharedIsa, CodegenError> {
+    let triple = Triple::from_str(TRIPLE)
+        .map_err(|e| CodegenError::new(Code::E0890, Loc::NONE, format!("target triple {TRIPLE}: {e}")))?;
+    isa(&triple, cpu)
 }
 
 /// Names of the processors of the family, in table order.

@@ -304,7 +304,8 @@ fn stride_help(kernel: &Kernel, metadata: &LaunchMetadata, args: &Named, device:
         ragged && !written
     });
     if rewritten && metadata.tensor_maps.iter().any(|m| m.view == n) {
-        help.push_str("\nhelp: or do without tensor maps: --set tma-rewrite=false");
+        let or = if help.is_empty() { "" } else { "or " };
+        help.push_str(&format!("\nhelp: {or}do without tensor maps: --set tma-rewrite=false"));
     }
     help
 }
