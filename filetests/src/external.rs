@@ -66,10 +66,17 @@ pub fn assemble(name: &str, target: &str, ptx: &str) -> Result<String> {
 /// What one of the tools says when it fails.
 pub fn machine_code(name: &str, target: &str, ptx: &str) -> Result<String> {
     assemble(name, target, ptx)?;
+    disassembled(&folder(name)?.join("kernel.cubin"))
+}
+
+/// The machine code of a cubin, as text.
+///
+/// # Errors
+/// What the disassembler says when it fails.
+pub fn disassembled(object: &Path) -> Result<String> {
     let beside = std::env::var_os("PTXAS").map(|p| Path::new(&p).with_file_name("nvdisasm"));
     let tool = beside.filter(|p| p.exists()).unwrap_or_else(|| "nvdisasm".into());
-    let object = folder(name)?.join("kernel.cubin");
-    let output = Command::new(&tool).arg("-c").arg(&object).stdin(Stdio::null()).output();
+    let output = Command::new(&tool).arg("-c").arg(object).stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot start {}", tool.display()))?;
     ensure!(output.status.success(), "{}: {}", tool.display(), String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

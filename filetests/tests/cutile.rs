@@ -2,7 +2,8 @@
 //!
 //! The kernels are in `filetests/cutile/kernels`, with what each should give; `export.py` writes bytecode, launches and arrays. It needs the Python
 //! packages of `xtask/requirements.txt`; without them the tests are ignored, or fail where `TILEAS_REQUIRE_PTXAS` is set. Those of `ours.py` say
-//! what texts of `examples` say: instructions, barriers and registers of the two are compared as well.
+//! what texts of `examples` say: instructions, barriers and registers of the two are compared as well. Some are compared with the machine code that
+//! NVIDIA's `tileiras` makes of the same bytecode for Hopper.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::{Path, PathBuf};
@@ -66,6 +67,41 @@ fn compare(example: &str, target: &str, ran: &cutile::Ran) -> Result<(), Failed>
     Ok(())
 }
 
+/// Products that are compared with what `tileiras`, beside the tool that `TILEIRDISASM` names, makes of them.
+const BESIDE: [&str; 3] = ["gemm_f16_128x128x64", "gemm_f16_128x256x64_ragged", "ours_attention_d128"];
+
+/// Of machine code: the most products that some wait leaves under way, and accesses to the stack.
+fn under_way(text: &str) -> (u32, usize) {
+    let waits = text.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("WARPGROUP.DEPBAR.LE gsb0, 0x")?;
+        u32::from_str_radix(rest.split(|c: char| !c.is_ascii_hexdigit()).next()?, 16).ok()
+    });
+    let stack = text.lines().filter(|l| l.contains(" LDL") || l.contains(" STL"));
+    (waits.max().unwrap_or(0), stack.count())
+}
+
+/// No stack, and at least as many products under way as `tileiras` leaves; more in attention, where it waits for each.
+fn beside(name: &str) -> Result<(), Failed> {
+    let folder = exported().as_ref().map_err(|e| format!("the export fails: {e}"))?;
+    let ran = cutile::run(folder, name, "sm_90a", &[]).map_err(|e| format!("{e:#}"))?;
+    let ours = external::machine_code(&format!("beside_{name}"), "sm_90a", &ran.ptx)?;
+    let tool = PathBuf::from(std::env::var_os("TILEIRDISASM").ok_or("TILEIRDISASM is not set")?);
+    let (source, object) = (folder.join(format!("{name}.tileirbc")), folder.join(format!("{name}.cubin")));
+    let mut command = Command::new(tool.with_file_name("tileiras"));
+    let out = command.args(["--gpu-name", "sm_90", "-o"]).arg(&object).arg(source).output()?;
+    if !out.status.success() {
+        return Err(format!("tileiras: {}", String::from_utf8_lossy(&out.stderr)).into());
+    }
+    let (ours, theirs) = (under_way(&ours), under_way(&external::disassembled(&object)?));
+    let more = u32::from(name.contains("attention"));
+    if ours.1 > 0 || ours.0 < theirs.0 + more {
+        return Err(
+            format!("products under way and accesses to the stack: {ours:?}, tileiras {theirs:?}").into()
+        );
+    }
+    Ok(())
+}
+
 /// Names of all kernels: the functions behind `@case`.
 fn names() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cutile/kernels");
@@ -97,6 +133,13 @@ fn main() -> ExitCode {
             let trial = Trial::test(format!("{name}::{target}"), move || check(&case, target));
             trials.push(trial.with_ignored_flag(ignored));
         }
+    }
+    for name in BESIDE {
+        let ignored = missing
+            || std::env::var_os("TILEIRDISASM").is_none()
+                && std::env::var_os("TILEAS_REQUIRE_TILEIR").is_none();
+        trials
+            .push(Trial::test(format!("{name}::tileiras"), move || beside(name)).with_ignored_flag(ignored));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
