@@ -166,11 +166,14 @@ fn differing(
             other => format!("{other:?}"),
         }
     }
-    let parts: [(&str, &dyn Fn(&Function, Op) -> String); 3] =
-        [("the type", &ty), ("`size`", &size), ("`align`", &align)];
-    let part = parts.iter().find(|(_, say)| say(f, op) != say(g, other));
-    if let Some((what, say)) = part {
-        return Some((what, say(f, op), say(g, other)));
+    let parts = [
+        ("the type", ty(f, op), ty(g, other)),
+        ("`size`", size(f, op), size(g, other)),
+        ("`align`", align(f, op), align(g, other)),
+    ];
+    let part = parts.into_iter().find(|(_, is, was)| is != was);
+    if part.is_some() {
+        return part;
     }
     let (is, was) = (values(f, op), values(g, other));
     let at = (0..is.len().max(was.len())).find(|&k| is.get(k) != was.get(k))?;
