@@ -97,6 +97,9 @@ pub fn pure(f: &Function, op: Op, args: &[Val], program: &Program) -> InterpResu
         O::Assume => assumed(f, op, arg(0)?)?,
         O::MayAlias => arg(0)?.clone(),
         O::Offset => match (arg(0)?, arg(1)?) {
+            (Val::View(_), &Val::Int(n)) if n % 2 != 0 && data.elem().is_some_and(Scalar::is_packed) => {
+                return err(f, op, Fault::Value, format!("{n} elements of 4 bits are not whole bytes"));
+            }
             (Val::View(v), &Val::Int(n)) => {
                 Val::View(Rc::new(View { offset: v.offset.saturating_add(n), ..(**v).clone() }))
             }

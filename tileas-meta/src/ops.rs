@@ -333,7 +333,7 @@ pub const OPS: &[OpRow] = &[
         operands: &[one("pointer", Ty::Ptr), one("offset", Ty::Int)],
         traits: &[Pure, Uniform],
         rule: Rule::First,
-        doc: "The pointer moved on by so many elements (signed).",
+        doc: "The pointer moved on by so many elements (signed; of 4 bits an even number).",
         ..BASE
     },
     OpRow {
@@ -929,7 +929,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[ReadsGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Loads a tile of single elements. There is a coordinate, in elements, for each dimension of `view`: a scalar, or a tile of the result's rank whose extents are the result's or 1, where it repeats. Elements that are out of bounds or whose `mask` (a tile of i1, likewise) is false read as `padding` (default 0), and are not accessed. A mask stands behind a comma: `gather %v[%i, %j], mask(%m)`. Runs along the last axis whose last coordinates are known to count up by one from a multiple of their length, the others and the mask staying the same, are loaded as vectors. In place of a view there may be a pointer, with one coordinate that counts elements from it (signed) and no bounds; vectors are then as long as what is known to divide the address (`assume`). `mem_semantic` and `mem_scope` as in `tiled_load`.",
+        doc: "Loads a tile of single elements, or a scalar. There is a coordinate, in elements, for each dimension of `view`: a scalar, or a tile of the result's rank whose extents are the result's or 1, where it repeats. Elements that are out of bounds or whose `mask` (a tile of i1, likewise) is false read as `padding` (default 0), and are not accessed. A mask stands behind a comma: `gather %v[%i, %j], mask(%m)`. Runs along the last axis whose last coordinates are known to count up by one from a multiple of their length, the others and the mask staying the same, are loaded as vectors. In place of a view there may be a pointer, with one coordinate that counts elements from it (signed) and no bounds; vectors are then as long as what is known to divide the address (`assume`). `mem_semantic` and `mem_scope` as in `tiled_load`.",
         ..BASE
     },
     OpRow {

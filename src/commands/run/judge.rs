@@ -14,8 +14,11 @@ use tileas_interp::{Bound, Fault, InterpResult, Limits, Oracle};
 use tileas_launch::Arg;
 
 /// What to do where the source does not end.
-const IN_TURN: &str = "the source runs one CTA after the other: one that waits for a later one never ends. \
-    `--expect` with `--scale` for the same tensor compares without running the source; `--max-steps` says how long it may run";
+const IN_TURN: &str = "the source runs one CTA after the other: one that waits for a later one never ends. `--expect` with \
+    `--scale` for the same tensor compares without running the source (with `--resident`, as CTAs run together that wait for one \
+    another); `--max-steps` says how long it may run";
+/// What to do where it cannot be run.
+const WITHOUT: &str = "`--expect` with `--scale` for the same tensor compares without running the source";
 
 /// References for one tensor.
 struct Expected {
@@ -42,7 +45,11 @@ impl Judge {
         let oracle = match &kernel.source {
             Some((f, text)) if args.check || args.expect.iter().any(unscaled) => {
                 let oracle = oracle(f, setup, approximate, args.max_steps).map_err(|e| {
-                    let notes: &[&str] = if e.fault == Fault::Limit { &[IN_TURN] } else { &[] };
+                    let notes: &[&str] = match e.fault {
+                        Fault::Limit => &[IN_TURN],
+                        Fault::Unsupported => &[WITHOUT],
+                        _ => &[],
+                    };
                     text.report_interp(&e, notes);
                     Failure::Diagnostics
                 })?;

@@ -7,7 +7,7 @@ use super::chains::rows_columns;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::moved_map;
 use crate::ir::opcodes::keys;
-use crate::ir::{Function, Layout, Op, Opcode, Scalar, Swizzle, Value, ValueDef};
+use crate::ir::{Function, Layout, Op, Opcode, Scalar, Swizzle, TypeData, Value, ValueDef};
 use crate::isa::{MmaRequest, TargetIsa};
 use crate::layout::LinearMap;
 use crate::storage::classify::{Classes, ValueClass};
@@ -45,10 +45,16 @@ fn is_known(func: &Function, op: Op) -> CodegenResult<()> {
             ValueDef::Param(block, _) => func.block_parent(block),
         };
         let Some(by) = chooses else { continue };
-        let text = format!(
-            "the {what} is not known before the kernel runs: `{}` chooses it. Access each {what} in an arm of its own",
-            func.opcode(by).name()
-        );
+        let name = func.opcode(by).name();
+        let text = match func.value_data(v) {
+            TypeData::Ptr { .. } => format!(
+                "which of two pointers this goes to is not known before the kernel runs: `{name}` chooses it. Access each in an arm of its own, or \
+                 choose between addresses (`ptr_to_int`, then `int_to_ptr` and, where one of the two is written, `may_alias`)"
+            ),
+            _ => format!(
+                "the {what} is not known before the kernel runs: `{name}` chooses it. Access each {what} in an arm of its own"
+            ),
+        };
         return Err(
             CodegenError::new(Code::E0804, func.op_loc(op), text).note(func.op_loc(by), "chosen here")
         );

@@ -3,7 +3,7 @@
 //! In: a verified kernel in value form. Out: the kernel that agents, placement and the scheduler see, in value form too,
 //! or nothing where there is nothing to do. The stages, in this order, which is part of the contract:
 //!
-//! 0. [`structure`]: loops and branches have one way in and one way out; [`pointers`]: what they hand on are no pointers; [`packed`]: elements of 4 bits are bytes. None can be left out ([`legalize`]).
+//! 0. [`pointers`]: what loops and branches hand on are no pointers; [`structure`]: they have one way in and one way out; [`packed`]: elements of 4 bits are bytes. None can be left out ([`legalize`]).
 //! 1. [`views`]: loads of parts of tiles become loads of these parts; views and descriptors that loops and branches merely
 //!    hand on are the ones they began with. So every access names the view that it goes to.
 //! 2. [`canonical`]: loops with a small constant number of iterations are written out ([`unroll`]), `dot` is the `async.dot` it wraps,
@@ -107,10 +107,10 @@ pub struct PrepareScratch {
 /// What later stages know of the ops and types of a kernel, stage 0; `None`: it has no others. `spare` is a function that is no longer needed.
 ///
 /// # Errors
-/// Those of [`structure::structure`] and [`pointers::count`].
+/// Those of [`structure::structure`].
 pub fn legalize(func: &Function, spare: &mut Option<Function>) -> CodegenResult<Option<Function>> {
-    let mut made = structure::structure(func, spare)?;
-    if let Some(next) = pointers::count(made.as_ref().unwrap_or(func), spare)? {
+    let mut made = pointers::count(func, spare);
+    if let Some(next) = structure::structure(made.as_ref().unwrap_or(func), spare)? {
         *spare = made.replace(next).or(spare.take());
     }
     if let Some(next) = packed::unpack(made.as_ref().unwrap_or(func), spare) {

@@ -393,8 +393,11 @@ impl<'a> Core<'a> {
         let over = self.report.steps > self.options.max_steps;
         self.ctas[c].warps[warp as usize] = Some(w);
         if over && result.is_ok() {
-            result =
-                Err(Trap::new("limit.steps", format!("more than {} instructions", self.options.max_steps)));
+            let RunOptions { max_steps, resident, .. } = self.options;
+            let text = format!(
+                "more than {max_steps} instructions (`max_steps`). CTAs that wait for one another must run together: {resident} do (`resident`)"
+            );
+            result = Err(Trap::new("limit.steps", text));
         }
         result.map_err(|t| self.fault(c, t, pc, Some(Lane::Warp(warp)), mask))
     }
