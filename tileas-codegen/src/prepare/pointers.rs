@@ -5,12 +5,18 @@
 //! every access names the memory that it goes to. Operations that name one variable (`global`) make one pointer. What may be moved on from one of two
 //! stays a pointer: it may go away where the loop is written out, or be named by no access; else placement refuses the access.
 //!
-//! Cost: values that are handed on × depth of nesting.
+//! Cost: linear in ops and operands, as often as loops hand on what others do, [`MOST_PASSES`] times at most.
 
 use super::{Renames, copied, is_region};
 use crate::ir::opcodes::keys;
 use crate::ir::{AttrData, Function, Op, Opcode, Scalar, TypeData, Value, ValueDef};
 use cranelift_entity::SecondaryMap;
+use cranelift_entity::packed_option::PackedOption;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+
+/// Passes over what is handed on until all is known; where more are needed all stay pointers.
+const MOST_PASSES: usize = 64;
 
 /// Counts pointers that are handed on; `None`: there are none. `spare` is a function that is no longer needed.
 pub fn count(func: &Function, spare: &mut Option<Function>) -> Option<Function> {
@@ -24,13 +30,16 @@ pub fn count(func: &Function, spare: &mut Option<Function>) -> Option<Function> 
         Root::Open | Root::Several => None,
     };
     let mut out = func.copy_in(spare.take());
+    let mut tops = Values::new();
+    let mut seen: SecondaryMap<Value, bool> = SecondaryMap::new();
     let mut chosen: Vec<(Value, Value)> = Vec::new();
     for &(v, ..) in &all {
         if let Some(root) = known(v)
-            && !chosen.iter().any(|&(other, _)| other == v)
+            && !std::mem::replace(&mut seen[v], true)
         {
-            let root = at_the_top(&mut out, root);
-            chosen.push((v, root));
+            let top = tops[root].expand().unwrap_or_else(|| at_the_top(&mut out, root));
+            tops[root] = top.into();
+            chosen.push((v, top));
         }
     }
     // The pointers again, for all that used them.
@@ -55,13 +64,16 @@ pub fn count(func: &Function, spare: &mut Option<Function>) -> Option<Function> 
             },
         }
     }
+    // By pointer: elements between it and its base.
+    let mut counts = Values::new();
+    chosen.iter().for_each(|&(v, _)| counts[renamed.of(v)] = v.into());
     let mut done: Option<(Op, usize)> = None;
     for &(v, by, slot) in all.iter().filter(|&&(v, ..)| known(v).is_some()) {
         // A `for` hands the same on as argument and as result.
         if done.replace((by, slot)) != Some((by, slot)) {
             debug_assert!(is_pointer(func, v));
             let from = out.operands(by)[slot];
-            let count = counted(&mut out, by, from);
+            let count = counted(&mut out, &mut counts, by, from);
             out.set_operand(by, slot, count);
         }
     }
@@ -69,6 +81,8 @@ pub fn count(func: &Function, spare: &mut Option<Function>) -> Option<Function> 
     chosen.iter().for_each(|&(v, _)| out.set_value_type(v, number));
     Some(out)
 }
+
+type Values = SecondaryMap<Value, PackedOption<Value>>;
 
 fn is_pointer(func: &Function, v: Value) -> bool {
     matches!(func.value_data(v), TypeData::Ptr { .. })
@@ -116,14 +130,24 @@ fn sources(func: &Function) -> Vec<(Value, Op, usize)> {
     all
 }
 
-/// What a pointer is moved on from.
-fn base(func: &Function, mut v: Value) -> Value {
-    while let Some(op) = func.defining_op(v)
-        && matches!(func.opcode(op), Opcode::Offset | Opcode::Assume)
-    {
-        v = func.operands(op)[0];
+/// By pointer that is moved on: from what. A variable is what names it first.
+fn bases(func: &Function) -> Values {
+    let (mut bases, mut variables) = (Values::new(), BTreeMap::new());
+    for op in func.ops() {
+        let Some(v) = func.result(op) else { continue };
+        match func.opcode(op) {
+            Opcode::Offset | Opcode::Assume if is_pointer(func, v) => {
+                let from = func.operands(op)[0];
+                bases[v] = bases[from].expand().unwrap_or(from).into();
+            }
+            Opcode::Global => {
+                let first = *variables.entry(func.attr_str(op, keys::NAME)).or_insert(v);
+                bases[v] = first.into();
+            }
+            _ => {}
+        }
     }
-    v
+    bases
 }
 
 /// What a pointer that is handed on is moved on from.
@@ -141,19 +165,14 @@ fn roots(func: &Function, all: &[(Value, Op, usize)]) -> SecondaryMap<Value, Roo
     let mut roots: SecondaryMap<Value, Root> = SecondaryMap::new();
     let mut handed: SecondaryMap<Value, bool> = SecondaryMap::new();
     all.iter().for_each(|&(v, ..)| handed[v] = true);
-    let mut again = true;
-    while std::mem::take(&mut again) {
+    let bases = bases(func);
+    for _ in 0..MOST_PASSES {
+        let mut again = false;
         for &(v, by, slot) in all {
-            let from = base(func, func.operands(by)[slot]);
+            let from = func.operands(by)[slot];
+            let from = bases[from].expand().unwrap_or(from);
             let root = match func.defining_op(from) {
                 _ if handed[from] => roots[from],
-                Some(op) if func.opcode(op) == Opcode::Global => {
-                    // The first that names the variable.
-                    let name = func.attr_str(op, keys::NAME);
-                    let same =
-                        |o: &Op| func.opcode(*o) == Opcode::Global && func.attr_str(*o, keys::NAME) == name;
-                    Root::Known(func.ops().find(same).and_then(|o| func.result(o)).unwrap_or(from))
-                }
                 Some(op) if is_region(func.opcode(op)) || func.opcode(op) == Opcode::Loop => Root::Several,
                 _ => Root::Known(from),
             };
@@ -167,8 +186,11 @@ fn roots(func: &Function, all: &[(Value, Op, usize)]) -> SecondaryMap<Value, Roo
             again |= new != roots[v];
             roots[v] = new;
         }
+        if !again {
+            return roots;
+        }
     }
-    roots
+    SecondaryMap::with_default(Root::Several)
 }
 
 /// Whether a pointer is known where another one is handed on, not only inside of that.
@@ -217,32 +239,51 @@ fn at_the_top(func: &mut Function, root: Value) -> Value {
     func.results(new)[0]
 }
 
-/// How many elements a pointer is moved on from its base, before an op. Pointers that are handed on are such counts already.
-fn counted(func: &mut Function, at: Op, mut v: Value) -> Value {
+/// How many elements a pointer is moved on from its base, for an op that hands it on; computed where it is moved.
+fn counted(func: &mut Function, counts: &mut Values, at: Op, v: Value) -> Value {
     let ty = func.intern_type(TypeData::Scalar(Scalar::I64));
-    let put = |func: &mut Function, opcode: Opcode, operands: &[Value], segments: &[u32]| {
-        let op = func.make_op(opcode, operands, segments, &[ty], func.op_loc(at));
-        func.insert_before(at, op);
-        (op, func.results(op)[0])
+    let put = |func: &mut Function, after: Op, opcode: Opcode, operands: &[Value], segments: &[u32]| {
+        let op = func.make_op(opcode, operands, segments, &[ty], func.op_loc(after));
+        func.insert_after(after, op);
+        op
     };
-    let mut sum = None;
-    while let Some(op) = func.defining_op(v)
-        && matches!(func.opcode(op), Opcode::Offset | Opcode::Assume)
-    {
-        v = func.operands(op)[0];
-        let Some(&by) = func.operands(op).get(1).filter(|_| func.opcode(op) == Opcode::Offset) else {
-            continue;
-        };
-        let wide = is_pointer(func, by) || func.value_data(by).elem() == Some(Scalar::I64);
-        let by = if wide { by } else { put(func, Opcode::Exti, &[by], &[1]).1 };
-        sum = Some(match sum {
-            Some(sum) => put(func, Opcode::Addi, &[sum, by], &[1, 1]).1,
-            None => by,
-        });
+    let (mut from, mut moves) = (v, SmallVec::<[Op; 4]>::new());
+    let mut sum = loop {
+        if let Some(known) = counts[from].expand() {
+            break Some(known);
+        }
+        match func.defining_op(from) {
+            Some(op) if matches!(func.opcode(op), Opcode::Offset | Opcode::Assume) => {
+                moves.push(op);
+                from = func.operands(op)[0];
+            }
+            _ => break None,
+        }
+    };
+    for op in moves.into_iter().rev() {
+        if func.opcode(op) == Opcode::Offset {
+            let (by, mut last) = (func.operands(op)[1], op);
+            let mut wide = by;
+            if func.value_data(by).elem() != Some(Scalar::I64) {
+                last = put(func, last, Opcode::Exti, &[by], &[1]);
+                wide = func.results(last)[0];
+            }
+            sum = Some(match sum {
+                Some(sum) => {
+                    let op = put(func, last, Opcode::Addi, &[sum, wide], &[1, 1]);
+                    func.results(op)[0]
+                }
+                None => wide,
+            });
+        }
+        if let (Some(sum), Some(v)) = (sum, func.result(op)) {
+            counts[v] = sum.into();
+        }
     }
     sum.unwrap_or_else(|| {
-        let (op, zero) = put(func, Opcode::Constant, &[], &[]);
+        let op = func.make_op(Opcode::Constant, &[], &[], &[ty], func.op_loc(at));
         func.set_attr(op, keys::VALUE, AttrData::Int(0, None));
-        zero
+        func.insert_before(at, op);
+        func.results(op)[0]
     })
 }
