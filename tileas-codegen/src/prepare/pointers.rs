@@ -5,7 +5,7 @@
 //! every access names the memory that it goes to. Operations that name one variable (`global`) make one pointer. What may be moved on from one of two
 //! stays a pointer: it may go away where the loop is written out, or be named by no access; else placement refuses the access.
 //!
-//! Cost: linear in ops and operands, as often as loops hand on what others do, [`MOST_PASSES`] times at most.
+//! Cost: linear in ops and operands, as often as loops hand on what others do, 64 times at most.
 
 use super::{Renames, copied, is_region};
 use crate::ir::opcodes::keys;
