@@ -9,7 +9,7 @@
 //!           strides (elements), pad (guard bytes)}
 //! scalars   name -> number, or an expression over the views (`ceildiv(a.d1, 64)`)
 //! grid      numbers or such expressions; default: what the metadata suggests; sms: default 4
-//! seeds     of data and timing; default 1 and 2; `TILEAS_SEEDS=n` runs 1…n instead
+//! seeds     of data and timing; default 1 and 2; the first two are run; `TILEAS_SEEDS=n` runs 1…n instead
 //! expect    [{view, expr, tol, scale}]: all elements of the view afterwards, as a formula
 //! written   view -> formula: not 0 for the elements that must be written, 0 for those that must not
 //! tol       of the comparison of the three runs: "exact" (default), a number, "2^-9"
@@ -21,7 +21,8 @@
 //! A tolerance allows |difference| ≤ tol · scale. The scale is a formula (`abs(a) @ abs(b.T)`), or, if none is given, what
 //! the kernel computes from magnitudes ([`tileas_interp::run_magnitudes`]): Σ|a·b| for sums of products.
 //!
-//! Timings: everything at once, everything as late as allowed, and one random run per seed, all with every detector.
+//! Timings, all with every detector: everything as late as allowed with the first seed, and one random run with the last. A sweep (`TILEAS_SEEDS`)
+//! adds a random run per seed, and everything at once with the first.
 //! Formulas: [`tileas_emu::host::formula`].
 
 use crate::device::{self, Runner};
@@ -260,10 +261,33 @@ impl RunCase {
     }
 
     fn seeds(&self) -> Vec<u64> {
-        if let Some(n) = std::env::var("TILEAS_SEEDS").ok().and_then(|v| v.parse().ok()) {
+        if let Some(n) = swept() {
             return (1..=n).collect();
         }
-        self.seeds.clone().unwrap_or_else(|| vec![1, 2])
+        let mut seeds = self.seeds.clone().unwrap_or_else(|| vec![1, 2]);
+        seeds.truncate(2);
+        seeds
+    }
+}
+
+/// How many seeds a sweep tries.
+fn swept() -> Option<u64> {
+    std::env::var("TILEAS_SEEDS").ok().and_then(|v| v.parse().ok())
+}
+
+/// Orders of events that a seed is run under.
+#[derive(Clone, Copy)]
+struct Orders {
+    random: bool,
+    fast: bool,
+    latest: bool,
+}
+
+impl Orders {
+    /// Of the seed at this place among so many.
+    fn of(place: usize, seeds: usize) -> Orders {
+        let (first, last, swept) = (place == 0, place + 1 == seeds, swept().is_some());
+        Orders { random: last || swept, fast: first && swept, latest: first }
     }
 }
 
@@ -398,7 +422,9 @@ fn buffer(oracle: &Oracle, f: &Function, view: &str) -> Result<usize> {
 
 fn run_case(forms: &Forms<'_>, program: &Program, metadata: &LaunchMetadata, case: &RunCase) -> Result<()> {
     let tolerance = ToleranceCase::value(case.tol.as_ref())?;
-    for (k, &seed) in case.seeds().iter().enumerate() {
+    let seeds = case.seeds();
+    for (k, &seed) in seeds.iter().enumerate() {
+        let orders = Orders::of(k, seeds.len());
         let start = setup(case, seed)?;
         let args = start.args.of(metadata)?;
         let prepared = metadata.launch(&args, &start.device, case.grid(metadata, &start, &args)?)?;
@@ -426,11 +452,12 @@ fn run_case(forms: &Forms<'_>, program: &Program, metadata: &LaunchMetadata, cas
         }
         let oracle = oracle(forms.source, &start, prepared.grid, &limits, case.is_approximate())?;
         judge(case, &start, forms.source, &oracle).with_context(|| format!("seed {seed}"))?;
-        let mut timings = vec![Timing::Random(seed)];
-        if k == 0 {
-            timings.extend([Timing::Fast, Timing::Latest]);
-        }
-        for timing in timings {
+        let timings = [
+            (orders.random, Timing::Random(seed)),
+            (orders.fast, Timing::Fast),
+            (orders.latest, Timing::Latest),
+        ];
+        for (_, timing) in timings.into_iter().filter(|(wanted, _)| *wanted) {
             let mut got = oracle.before.clone();
             run_agents(forms.materialized, prepared.grid, &oracle.args, &mut got, timing, &limits)
                 .with_context(|| format!("agent by agent, {timing:?}"))?;
@@ -445,11 +472,11 @@ fn run_case(forms: &Forms<'_>, program: &Program, metadata: &LaunchMetadata, cas
                 }
             }
         }
-        let mut modes = vec![Mode::Random(seed)];
-        if k == 0 {
-            modes.extend([Mode::Fast, Mode::Latest(seed)]);
-        }
-        for mode in modes {
+        // What a kernel costs is counted under one timing.
+        let fast = orders.fast || k == 0 && case.stats.is_some();
+        let modes =
+            [(orders.random, Mode::Random(seed)), (fast, Mode::Fast), (orders.latest, Mode::Latest(seed))];
+        for (_, mode) in modes.into_iter().filter(|(wanted, _)| *wanted) {
             let mut memory = start.memory.clone();
             let options = RunOptions {
                 mode,

@@ -150,7 +150,18 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "scheduler without exact mode",
-        cargo: &["test", "-p", "tileas-codegen", "--test", "features", "--test", "refine"],
+        // With the Python package, so that it finds these crates built.
+        cargo: &[
+            "test",
+            "-p",
+            "tileas-codegen",
+            "-p",
+            "tileas-python",
+            "--test",
+            "features",
+            "--test",
+            "refine",
+        ],
         takes_args: false,
         possible: true,
         runs_little: true,
