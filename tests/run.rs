@@ -313,6 +313,34 @@ fn faults_show_the_line() {
 }
 
 #[test]
+fn other_kernels_do_not_matter() {
+    // Which memory the pointer of the other kernel leads to is not known.
+    let text = "kernel @sound(%x: view<gmem, ?xf32>) {
+  %t = tiled_load %x[0] : tile<32xf32>
+  %y = addf %t, %t
+  tiled_store %y, %x[0]
+  return
+}
+kernel @refused(%a: ptr<f32, gmem>, %b: ptr<f32, gmem>, %x: view<gmem, ?xf32>, %n: i32) {
+  %is = cmpi %n, 1 <{predicate = eq}>
+  %p = if %is : ptr<f32, gmem> {
+    yield %a
+  } else {
+    yield %b
+  }
+  %i = iota : tile<32xi32>
+  %t = gather %p[%i] : tile<32xf32>
+  tiled_store %t, %x[0]
+  return
+}\n";
+    let k = file("one_of_two.tileas", text);
+    let run = |name: &str| tileas(&["run", &k, "--kernel", name, "--check", "--arg", "x=32"]);
+    assert_eq!(run("sound").0, 0, "{}", run("sound").2);
+    let (status, _, err) = run("refused");
+    assert!(status == 1 && err.contains("E0804"), "{err}");
+}
+
+#[test]
 fn requirements_and_source_faults() {
     // Rows of 137 elements of two bytes are not aligned for a tensor map.
     let mut args = gemm(GEMM, &[]);
@@ -369,7 +397,7 @@ fn arguments_must_fit_the_types_of_the_parameters() {
                 "x=3x128xf16/129,1",
                 "i=4xi32:0..3",
                 y_fits,
-                "a multiple of 8\nhelp: strides that fit: --arg x=3x128/128,1\n",
+                "a multiple of 8\nhelp: strides that fit: --arg x=3x128xf16/128,1\n",
             ),
             (x_fits, "i=2x2xi32:0..3", y_fits, "i has rank 1, 2 extents are given"),
             ("x=384xf16", "i=4xi32:0..3", y_fits, "x has rank 2, 1 extent is given"),
@@ -405,6 +433,9 @@ fn what_a_stride_must_be_comes_with_what_helps() {
     assert!(status == 2 && err.contains("`a.s0 % 8 == 0`") && err.contains("33 elements"), "{err}");
     let help = "help: strides that fit: --arg a=99x33/40,1\nhelp: or do without tensor maps: --set tma-rewrite=false\n";
     assert!(err.ends_with(help), "{err}");
+    // What was said of the tensor otherwise stays.
+    let (_, _, err) = run("a=99x33xf16/35,1:ramp:7", "c=99x40", &[]);
+    assert!(err.contains("--arg a=99x33xf16/40,1:ramp:7\n"), "{err}");
     // Both do help.
     for (a, more) in [("a=99x33/40,1", &[] as &[&str]), ("a=99x33", &["--set", "tma-rewrite=false"])] {
         let (status, out, err) = run(a, "c=99x40", more);

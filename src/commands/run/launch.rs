@@ -102,7 +102,7 @@ impl Setup {
                     .of(metadata)
                     .and_then(|list| metadata.launch(&list, &device, args.grid)?.emulated(&kernel.name));
                 launch.map_err(|e| {
-                    let help = stride_help(kernel, metadata, &s.args, &device);
+                    let help = stride_help(kernel, metadata, &s.args, &given, &device);
                     complain(&format!("error[{}]: {}: {}{help}\n", e.code, kernel.name, e.message));
                     Failure::Usage
                 })?
@@ -251,7 +251,13 @@ impl Setup {
 }
 
 /// What helps against a stride, or an extent, that is no multiple of what the code asks for; empty where that is not what is wrong.
-fn stride_help(kernel: &Kernel, metadata: &LaunchMetadata, args: &Named, device: &Device) -> String {
+fn stride_help(
+    kernel: &Kernel,
+    metadata: &LaunchMetadata,
+    args: &Named,
+    given: &BTreeMap<&str, &str>,
+    device: &Device,
+) -> String {
     let wanted = || {
         let list = args.of(metadata).ok()?;
         let unmet = &metadata.requires[metadata.unmet(&list, device).ok()??];
@@ -275,11 +281,16 @@ fn stride_help(kernel: &Kernel, metadata: &LaunchMetadata, args: &Named, device:
         }
         let list =
             |numbers: &[i64], by: &str| numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(by);
-        let text = format!(
-            "\nhelp: strides that fit: --arg {name}={}/{}",
-            list(&view.extents, "x"),
-            list(&strides, ",")
-        );
+        // Everything else as it was given; what a file says stands before its name.
+        let text = given.get(name).copied().unwrap_or_default();
+        let (form, init) = match text.split_once(':') {
+            _ if text.starts_with('@') => (list(&view.extents, "x"), Some(text)),
+            Some((form, init)) => (form.to_owned(), Some(init)),
+            None => (text.to_owned(), None),
+        };
+        let form = form.split('/').next().unwrap_or_default();
+        let init = init.map(|init| format!(":{init}")).unwrap_or_default();
+        let text = format!("\nhelp: strides that fit: --arg {name}={form}/{}{init}", list(&strides, ","));
         view.strides = strides.into_iter().collect();
         // More may be asked of the tensor than its strides.
         let about = |e: &Expr| matches!(e, Expr::Binary(_, sides) if matches!(&sides[0], Expr::Binary(_, s) if matches!(s[0], Expr::Extent(v, _) if v == n)));
