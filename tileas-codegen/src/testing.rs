@@ -79,7 +79,7 @@ pub mod ddg {
         extra: &Extra,
     ) -> CodegenResult<ScheduleAnalysis> {
         let (steps, storage) = (&mut SearchSteps::new(opts.search_steps), &Storage::of(func, plan)?);
-        let pass = Pass { storage, extra, steps, before: None };
+        let pass = Pass { storage, extra, steps, before: None, products: None };
         schedule_pass(func, plan, constraints, isa, scheduler, opts, pass)
     }
 }

@@ -98,7 +98,7 @@ fn a_loop_whose_problem_is_the_same_keeps_its_schedule() {
     let mut scheduler = Scheduler::new();
     let mut steps = SearchSteps::new(400_000);
     let mut pass = |extra: &Extra, before, steps: &mut SearchSteps| {
-        let pass = Pass { storage: &storage, extra, steps, before };
+        let pass = Pass { storage: &storage, extra, steps, before, products: None };
         schedule_pass(&func, &plan, &keys, &*isa, &mut scheduler, &o, pass).unwrap_or_else(|e| panic!("{e}"))
     };
     let first = pass(&Extra::default(), None, &mut steps);

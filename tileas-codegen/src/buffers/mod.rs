@@ -23,7 +23,7 @@ use crate::ddg::{OpEdge, ScheduleAnalysis};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Op, Opcode, Space};
 use crate::isa::TargetIsa;
-use crate::storage::{Storage, scratch};
+use crate::storage::Storage;
 use cranelift_entity::{EntityRef, EntitySet, PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 use std::fmt::Write;
@@ -111,7 +111,7 @@ pub fn assign_buffers_in(
     }
     let world = sync::World { func, plan, sched, needs: &needs, max_pairs: opts.max_pairs };
     let smem_limit = opts.smem_bytes.unwrap_or(isa.machine().limits.smem_bytes);
-    let scratch = scratch(func, plan, opts)?;
+    let scratch = scratch(func, plan, storage, opts)?;
     let input = depth::Input { world, isa, smem_limit, opts, scratch: &scratch };
     // Webs that follow one another in the same memory: each round adds the waits for those of the layout before.
     let mut waits: Vec<(Web, Web)> = Vec::new();
@@ -151,13 +151,14 @@ const TURNS: u32 = 1024;
 fn scratch(
     func: &Function,
     plan: &AgentPlan,
+    storage: &Storage,
     opts: &BufferOptions,
 ) -> CodegenResult<SmallVec<[memory::Scratch; 2]>> {
     let mut most: SmallVec<[(u32, Option<Op>); 4]> = SmallVec::from_elem((0, None), plan.agents.len());
-    for op in func.ops() {
+    for &(op, bytes) in &storage.scratch {
         let Some(agent) = plan.op_agent[op].expand() else { continue };
         // Twice, where that is little: exchanges that take turns need one barrier each.
-        let bytes = match scratch::bytes(func, op, plan.agents[agent].warps) {
+        let bytes = match bytes {
             small if small <= TURNS => 2 * small,
             large => large,
         };

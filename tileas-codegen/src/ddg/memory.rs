@@ -86,6 +86,11 @@ impl Memory {
         region
     }
 
+    /// Keeps the allocations of a region that is made anew.
+    pub(super) fn again(&mut self, region: ScheduledRegion) {
+        self.regions.push(region);
+    }
+
     /// A schedule of a loop for consumers, without ops.
     pub(super) fn loop_schedule(&mut self) -> Box<LoopSchedule> {
         let mut made = self.loops.pop().unwrap_or_default();

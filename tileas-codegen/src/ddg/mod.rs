@@ -39,7 +39,7 @@ use crate::storage::classify::is_product;
 use crate::storage::footprint::{self, Footprint};
 use cranelift_entity::{EntitySet, PrimaryMap};
 use memory::{Fill, Memory};
-use refine::Extra;
+use refine::{Constraint, Extra};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use webs::{Event, LoopWebs, Object, Order};
@@ -74,6 +74,16 @@ pub struct Pass<'a> {
     /// Schedules of an earlier pass with the same options and no more constraints: a loop whose problem is the same keeps
     /// its schedule, others are not searched for below its interval.
     pub before: Option<&'a ScheduleAnalysis>,
+    /// Who is asked what the products of a loop need.
+    pub products: Option<Products<'a>>,
+}
+
+/// What the products of a loop need follows from the problem: asked before the first schedule, it spares a second one.
+pub struct Products<'a> {
+    /// Registers per thread that tiles of an agent may take.
+    pub budget: &'a dyn Fn(u32) -> u32,
+    /// What was asked for and is in force.
+    pub asked: &'a mut Vec<Constraint>,
 }
 
 /// Schedules the innermost loops of a placed function, as one of several passes that share their steps.
@@ -90,7 +100,7 @@ pub fn schedule_pass(
     opts: &ScheduleOptions,
     pass: Pass<'_>,
 ) -> CodegenResult<ScheduleAnalysis> {
-    let Pass { storage, extra, steps, before } = pass;
+    let Pass { storage, extra, steps, before, mut products } = pass;
     let memory = std::mem::take(&mut scheduler.memory);
     let mut builder = Builder::new(func, plan, storage, constraints, isa.machine(), opts.cycle_model, memory);
     let mut analysis = builder.memory.analysis();
@@ -98,8 +108,18 @@ pub fn schedule_pass(
     steps.begin(loops.iter().map(|&op| depth(func, op)));
     for (number, for_op) in loops.into_iter().enumerate() {
         let allowed = steps.grant(depth(func, for_op));
-        let ScheduledRegion { problem, mut schedule, ops, fused, .. } =
-            builder.region(for_op, number, extra)?;
+        let mut region = builder.region(for_op, number, extra)?;
+        if let Some(Products { budget, asked }) = &mut products {
+            let mut more = extra.clone();
+            let known = asked.len();
+            refine::overlaps(&region, *budget, asked);
+            asked[known..].iter().for_each(|c| more.add(c));
+            if asked.len() > known {
+                builder.memory.again(region);
+                region = builder.region(for_op, number, &more)?;
+            }
+        }
+        let ScheduledRegion { problem, mut schedule, ops, fused, .. } = region;
         if ops.is_empty() {
             // A loop of scalar math: agents that need its values run it.
             let mut empty = builder.memory.loop_schedule();

@@ -481,29 +481,18 @@ pub fn requests(
     let named = |n: Node| p.id(n).to_owned();
     for agent in register_agents(p) {
         let (peak, most) = (register_peak(p, s, agent), budget(agent));
-        let products = p.nodes().filter(|&u| p.extra(u).product && p.extra(u).simt_agent == Some(agent));
-        let multiplies = products.count() > 1;
-        let issues = p.nodes().any(|u| p.extra(u).product && p.extra(u).simt_agent == Some(agent));
-        out.extend(close_together(region, agent, if issues { TWO } else { MOST_AT_ONCE }));
+        let products = products_of(p, agent);
+        let multiplies = products > 1;
+        out.extend(close_together(region, agent, if products > 0 { TWO } else { MOST_AT_ONCE }));
         if peak <= most && !multiplies {
             continue;
         }
         let tiles = Tiles::of(p, agent);
         let order = tiles.as_ref().and_then(|tiles| tiles.order(most));
         let name = |u: Node| region.ops[u];
-        if let Some((tiles, (_, order))) = tiles.as_ref().zip(order.as_ref()).filter(|_| multiplies)
-            && let Some(at) = tiles.overlapped(order, most)
-        {
-            out.push(Constraint {
-                family: Family::RegisterPressure,
-                asker: PRODUCTS,
-                for_op: region.for_op,
-                rule: Rule::Edges(tiles.overlapped_edges(&at, name)),
-                why: format!(
-                    "agent{agent} runs one op after the other, beside the products that it issued: the last ones of an iteration beside what follows the first ones of the next; it holds {} registers of {most}",
-                    at.peak
-                ),
-            });
+        let both = tiles.as_ref().zip(order.as_ref()).filter(|_| multiplies);
+        if let Some(c) = both.and_then(|(tiles, (_, order))| overlap(region, agent, tiles, order, most)) {
+            out.push(c);
             continue;
         }
         if peak <= most {
@@ -574,6 +563,43 @@ pub fn requests(
         }
         _ => {}
     }
+}
+
+/// Products that an agent issues onto its registers.
+fn products_of(p: &Problem, agent: u32) -> usize {
+    p.nodes().filter(|&u| p.extra(u).product && p.extra(u).simt_agent == Some(agent)).count()
+}
+
+/// What agents that issue several products ask for, whatever the schedule; see [`requests`].
+pub(super) fn overlaps(region: &ScheduledRegion, budget: impl Fn(u32) -> u32, out: &mut Vec<Constraint>) {
+    let p = &region.problem;
+    for agent in register_agents(p).into_iter().filter(|&agent| products_of(p, agent) > 1) {
+        let most = budget(agent);
+        let Some(tiles) = Tiles::of(p, agent) else { continue };
+        let order = tiles.order(most);
+        out.extend(order.and_then(|(_, order)| overlap(region, agent, &tiles, &order, most)));
+    }
+}
+
+/// What an agent asks for that can issue the last products of an iteration beside what follows the first ones of the next.
+fn overlap(
+    region: &ScheduledRegion,
+    agent: u32,
+    tiles: &Tiles<'_>,
+    order: &[Node],
+    most: u32,
+) -> Option<Constraint> {
+    let at = tiles.overlapped(order, most)?;
+    Some(Constraint {
+        family: Family::RegisterPressure,
+        asker: PRODUCTS,
+        for_op: region.for_op,
+        rule: Rule::Edges(tiles.overlapped_edges(&at, |u| region.ops[u])),
+        why: format!(
+            "agent{agent} runs one op after the other, beside the products that it issued: the last ones of an iteration beside what follows the first ones of the next; it holds {} registers of {most}",
+            at.peak
+        ),
+    })
 }
 
 /// What an agent that computes in registers asks if its ops are `most` intervals apart or more, and so in more iterations at once.

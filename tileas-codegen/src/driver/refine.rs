@@ -12,7 +12,6 @@
 //! Cost: one look at the channels where no stage asks for anything; else one schedule and one assignment a round.
 
 use super::stages::{Placed, Search};
-use crate::agents::Agent;
 use crate::buffers::BufferAssignment as Buffers;
 use crate::buffers::depth::{self, Party};
 use crate::buffers::requests;
@@ -20,10 +19,8 @@ use crate::ddg::refine::{self, Constraint, Extra, Family, Request, Round, RoundS
 use crate::ddg::{ScheduleAnalysis, ScheduledRegion};
 use crate::error::CodegenResult;
 use crate::ir::Op;
-use crate::place::pressure::RESERVE;
 use crate::schedule::SchedulerChoice;
 use crate::storage::Storage;
-use crate::storage::classify::is_product;
 use crate::storage::cost;
 
 /// Cycles of an iteration that a register above the budget costs.
@@ -61,18 +58,19 @@ struct Trial {
 }
 
 impl Refiner<'_> {
-    /// Schedules and buffers after all rounds.
+    /// Schedules and buffers after all rounds. `given`: what the schedules were made with.
     pub fn run(
         &mut self,
         analysis: ScheduleAnalysis,
         assigned: Buffers,
+        given: Vec<Constraint>,
     ) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
         let mut asked = Vec::new();
         self.requests(&analysis, &assigned, &mut asked);
-        if asked.is_empty() {
+        if asked.is_empty() && given.is_empty() {
             return Ok((analysis, assigned));
         }
-        let (best, extra) = self.rounds(analysis, assigned, asked)?;
+        let (best, extra) = self.rounds(analysis, assigned, given, asked)?;
         self.without_waits(best, extra)
     }
 
@@ -119,12 +117,13 @@ impl Refiner<'_> {
         &mut self,
         analysis: ScheduleAnalysis,
         assigned: Buffers,
+        given: Vec<Constraint>,
         mut asked: Vec<Constraint>,
     ) -> CodegenResult<((ScheduleAnalysis, Buffers), Extra)> {
         let mut best = (analysis, assigned);
-        let mut known: Vec<Constraint> = Vec::new();
-        let mut kept: Vec<u32> = Vec::new();
-        let mut rounds: Vec<(Op, Round)> = Vec::new();
+        let mut kept: Vec<u32> = (0..given.len() as u32).collect();
+        let mut rounds = self.first(&best, &given);
+        let mut known = given;
         let mut trial = Trial::default();
         let mut truncated = false;
         loop {
@@ -218,6 +217,31 @@ impl Refiner<'_> {
         Ok((best, extra))
     }
 
+    /// The rounds that what was known before the first schedule stands for, one a loop.
+    fn first(&self, best: &(ScheduleAnalysis, Buffers), given: &[Constraint]) -> Vec<(Op, Round)> {
+        let mut rounds: Vec<(Op, Round)> = Vec::new();
+        for (n, c) in (0..).zip(given) {
+            if rounds.last().is_none_or(|(for_op, _)| *for_op != c.for_op) {
+                let cycles = self.cycles_of(best, c.for_op);
+                let round = Round {
+                    number: rounds.len() as u32 + 1,
+                    added: Vec::new(),
+                    trial: Vec::new(),
+                    cycles: (cycles, Some(cycles)),
+                    kept: true,
+                    lifted: Vec::new(),
+                    status: RoundStatus::OPEN,
+                };
+                rounds.push((c.for_op, round));
+            }
+            if let Some((_, round)) = rounds.last_mut() {
+                round.added.push(self.request(&best.0, given, n));
+                round.trial.push(n);
+            }
+        }
+        rounds
+    }
+
     fn attempt(
         &mut self,
         extra: &Extra,
@@ -232,29 +256,14 @@ impl Refiner<'_> {
     fn requests(&self, analysis: &ScheduleAnalysis, assigned: &Buffers, out: &mut Vec<Constraint>) {
         for region in &analysis.regions {
             let trips = cost::static_trips(self.placed.func(), region.for_op);
-            refine::requests(region, |agent| self.budget(agent), trips, out);
+            refine::requests(
+                region,
+                |agent| self.placed.registers_for_tiles(self.search.settings, agent),
+                trips,
+                out,
+            );
         }
         requests::requests(self.placed.func(), self.placed.plan(), self.search.isa, analysis, assigned, out);
-    }
-
-    /// Registers per thread of an agent.
-    fn cap(&self, agent: u32) -> u32 {
-        let plan = self.placed.plan();
-        let info = &plan.agents[Agent::from_u32(agent)];
-        let cap = if info.max_regs > 0 { info.max_regs } else { plan.entry_reg_cap };
-        self.search.settings.max_regs.map_or(cap, |n| cap.min(n))
-    }
-
-    /// Registers per thread that tiles of an agent may take: three quarters. The others are for addresses, loop control and
-    /// what the assembler computes ahead. Where products hold their tiles in place it does so less: all but as many as placement reserves.
-    fn budget(&self, agent: u32) -> u32 {
-        let (func, plan, cap) = (self.placed.func(), self.placed.plan(), self.cap(agent));
-        let agent = Agent::from_u32(agent);
-        let multiplies =
-            func.ops().any(|op| is_product(func, op) && plan.op_agent[op].expand() == Some(agent));
-        let tiles = (cap + 1) * 3 / 4;
-        let tiles = if multiplies { tiles.max(cap.saturating_sub(RESERVE)) } else { tiles };
-        self.search.settings.spill_budget.unwrap_or(tiles)
     }
 
     fn score(&self, (analysis, assigned): &(ScheduleAnalysis, Buffers)) -> Score {
@@ -262,9 +271,16 @@ impl Refiner<'_> {
         for r in &analysis.regions {
             for a in refine::register_agents(&r.problem) {
                 let levels = refine::register_levels(&r.problem, &r.schedule, a);
-                registers += u64::from(refine::most_of(&levels).saturating_sub(self.budget(a)));
+                registers += u64::from(
+                    refine::most_of(&levels)
+                        .saturating_sub(self.placed.registers_for_tiles(self.search.settings, a)),
+                );
                 // What is estimated is off by an eighth at most, mostly.
-                stored += refine::stored_above(&levels, self.cap(a) + self.cap(a) / 8);
+                stored += refine::stored_above(
+                    &levels,
+                    self.placed.registers(self.search.settings, a)
+                        + self.placed.registers(self.search.settings, a) / 8,
+                );
             }
         }
         let cycles = analysis.regions.iter().map(|r| u64::from(self.cycles(r, assigned)));

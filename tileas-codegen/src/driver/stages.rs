@@ -8,19 +8,20 @@ use super::refine::Refiner;
 use super::result::KernelState;
 use super::unheeded;
 use crate::agents::turns::{INSTANCES, dealt_loop};
-use crate::agents::{self, AgentKind, AgentOptions, AgentPlan, plan_agents};
+use crate::agents::{self, Agent, AgentKind, AgentOptions, AgentPlan, plan_agents};
 use crate::buffers::{BufferAssignment, assign_buffers_in};
 use crate::constraints::ConstraintMap;
-use crate::ddg::refine::Extra;
-use crate::ddg::{Pass, ScheduleAnalysis, ScheduledRegion, Scheduler, schedule_pass};
+use crate::ddg::refine::{Constraint, Extra};
+use crate::ddg::{Pass, Products, ScheduleAnalysis, ScheduledRegion, Scheduler, schedule_pass};
 use crate::error::{Code, CodegenError, CodegenResult, Errors, Loc};
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::{Function, Op, Opcode};
 use crate::isa::{AccAllocation, TargetIsa};
 use crate::materialize::{MaterializeScratch, materialize_in};
 use crate::pass::legalize;
+use crate::place::pressure::RESERVE;
 use crate::place::{self, place_in};
-use crate::schedule::SearchSteps;
+use crate::schedule::{SchedulerChoice, SearchSteps};
 use crate::settings::{Consumers, Settings};
 use crate::storage::classify::{Classes, SmemOperand, ValueClass, classify, is_product};
 use crate::storage::{self, Storage};
@@ -86,12 +87,42 @@ impl Search<'_> {
         extra: &Extra,
         before: Option<&ScheduleAnalysis>,
     ) -> CodegenResult<ScheduleAnalysis> {
+        self.schedule_for(at, storage, extra, before, None)
+    }
+
+    fn schedule_for(
+        &mut self,
+        at: &Placed,
+        storage: &Storage,
+        extra: &Extra,
+        before: Option<&ScheduleAnalysis>,
+        products: Option<Products<'_>>,
+    ) -> CodegenResult<ScheduleAnalysis> {
         let Search { isa, settings, constraints, scheduler, steps } = self;
         let extra =
             &Extra { fuse_reads: settings.fuse_reads, clustered: settings.cluster > 1, ..extra.clone() };
-        let pass = Pass { storage, extra, steps, before };
+        let pass = Pass { storage, extra, steps, before, products };
         let options = settings.schedule_options();
         schedule_pass(&at.func, &at.plan, constraints, *isa, scheduler, &options, pass)
+    }
+
+    /// The first schedules, and what was asked for before they were made.
+    fn first(
+        &mut self,
+        at: &Placed,
+        storage: &Storage,
+    ) -> CodegenResult<(ScheduleAnalysis, Vec<Constraint>)> {
+        let settings = self.settings;
+        let mut asked = Vec::new();
+        if settings.scheduler != SchedulerChoice::Serial && settings.max_constraint_iterations > 0 {
+            let budget = |agent| at.registers_for_tiles(settings, agent);
+            let products = Products { budget: &budget, asked: &mut asked };
+            if let Ok(schedule) = self.schedule_for(at, storage, &Extra::default(), None, Some(products)) {
+                return Ok((schedule, asked));
+            }
+            asked.clear();
+        }
+        Ok((self.schedule(at, storage, &Extra::default(), None)?, asked))
     }
 
     /// Storage, channels, depths and memory for schedules.
@@ -370,6 +401,26 @@ pub(super) struct Placed {
 }
 
 impl Placed {
+    /// Registers per thread of an agent.
+    pub fn registers(&self, settings: &Settings, agent: u32) -> u32 {
+        let plan = &self.plan;
+        let info = &plan.agents[Agent::from_u32(agent)];
+        let cap = if info.max_regs > 0 { info.max_regs } else { plan.entry_reg_cap };
+        settings.max_regs.map_or(cap, |n| cap.min(n))
+    }
+
+    /// Registers per thread that tiles of an agent may take: three quarters. The others are for addresses, loop control and
+    /// what the assembler computes ahead. Where products hold their tiles in place it does so less: all but as many as placement reserves.
+    pub fn registers_for_tiles(&self, settings: &Settings, agent: u32) -> u32 {
+        let (func, plan, cap) = (&self.func, &self.plan, self.registers(settings, agent));
+        let agent = Agent::from_u32(agent);
+        let multiplies =
+            func.ops().any(|op| is_product(func, op) && plan.op_agent[op].expand() == Some(agent));
+        let tiles = (cap + 1) * 3 / 4;
+        let tiles = if multiplies { tiles.max(cap.saturating_sub(RESERVE)) } else { tiles };
+        settings.spill_budget.unwrap_or(tiles)
+    }
+
     pub fn func(&self) -> &Function {
         &self.func
     }
@@ -389,7 +440,7 @@ impl Placed {
         let mode = search.settings.constraint_mode;
         search.constraints.parse(&self.func, self.func.ops(), mode, &mut Vec::new());
         let storage = Storage::of(&self.func, &self.plan).map_err(Refusal::room)?;
-        let schedule = search.schedule(&self, &storage, &Extra::default(), None)?;
+        let (schedule, given) = search.first(&self, &storage)?;
         warnings.extend(unheeded::unheeded(
             source,
             &self.func,
@@ -397,7 +448,7 @@ impl Placed {
             &schedule,
             search.settings.fuse_reads,
         ));
-        Ok(Scheduled { placed: self, storage, schedule })
+        Ok(Scheduled { placed: self, storage, schedule, given })
     }
 
     pub fn leave(self, state: &mut KernelState) {
@@ -410,17 +461,19 @@ pub(super) struct Scheduled {
     placed: Placed,
     storage: Storage,
     schedule: ScheduleAnalysis,
+    /// What products asked for before it was made.
+    given: Vec<Constraint>,
 }
 
 impl Scheduled {
     /// Assigns storage, channels, depths and memory, then goes through the rounds in which loops are scheduled again
     /// for what that showed; see [`super::refine`].
     pub fn buffers(self, search: Search<'_>) -> Result<Buffered, Refusal> {
-        let Scheduled { placed, storage, schedule } = self;
+        let Scheduled { placed, storage, schedule, given } = self;
         let refined = || {
             let buffers = search.buffers(&placed, &storage, &schedule)?;
             storage::check::check(&placed.func, &buffers.webs, &buffers.rings())?;
-            Refiner { placed: &placed, storage: &storage, search }.run(schedule, buffers)
+            Refiner { placed: &placed, storage: &storage, search }.run(schedule, buffers, given)
         };
         let (schedule, buffers) = refined().map_err(Refusal::room)?;
         Ok(Buffered { placed, schedule, buffers })

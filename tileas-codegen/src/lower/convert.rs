@@ -285,7 +285,7 @@ impl Lower<'_> {
         }
         let held = t.held.unwrap_or(elem);
         let (sl, dl) = (self.linear(op, t.layout, dims)?, self.linear(op, layout, dims)?);
-        let Some(c) = Conversion::find(&sl, &dl, held) else {
+        let Some(c) = self.conversions.find(&sl, &dl, held).cloned() else {
             let text = format!("finds no way from layout {} to {layout}", t.layout);
             return self.unsupported(op, text);
         };

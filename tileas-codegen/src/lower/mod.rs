@@ -38,6 +38,7 @@ use crate::ir::{Function, Layout, Op, Opcode, PipeDef, Scalar, Space, Type, Type
 use crate::isa::{EmitColumns, TargetIsa};
 use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, FuncBuilder, Operand, Param, Reg, RegTy, Sym};
+use crate::storage::scratch::Conversions;
 use columns::{Stores, Unfenced};
 use cranelift_entity::SecondaryMap;
 
@@ -63,6 +64,9 @@ pub struct LowerScratch {
     pipes: Vec<Pipe>,
     moves: control::Moves,
     fusion: fuse::Fusion,
+    conversions: Conversions,
+    /// Whether instructions are to tell where the ops begin that they are of.
+    pub(crate) begins: bool,
 }
 
 impl LowerScratch {
@@ -294,6 +298,9 @@ pub(crate) struct Lower<'a> {
     pub pipes: &'a mut Vec<Pipe>,
     pub moves: &'a mut control::Moves,
     pub fusion: &'a mut fuse::Fusion,
+    pub conversions: &'a mut Conversions,
+    /// See [`LowerScratch::begins`].
+    pub begins: bool,
     pub target: nvvm::Target,
     pub num_buffers: u32,
     pub max_instructions: usize,
@@ -345,7 +352,8 @@ impl<'a> Lower<'a> {
         target: nvvm::Target,
         scratch: &'a mut LowerScratch,
     ) -> Self {
-        let LowerScratch { spare: _, vals, units, pipes, moves, fusion } = scratch;
+        let LowerScratch { spare: _, vals, units, pipes, moves, fusion, conversions, begins } = scratch;
+        conversions.clear();
         fusion.mark(f);
         vals.clear();
         vals.resize(f.num_values());
@@ -378,6 +386,8 @@ impl<'a> Lower<'a> {
             pipes,
             moves,
             fusion,
+            conversions,
+            begins: *begins,
             target,
             num_buffers: 0,
             max_instructions: MAX_INSTRUCTIONS,

@@ -273,7 +273,9 @@ struct Assignment<'a> {
     uses: Vec<Use>,
     /// Products by warps whose accumulators lie otherwise than those of other products that they are handed to or come from.
     apart: SmallVec<[Op; 2]>,
-    costs: FxHashMap<(LinearMap, LinearMap, u32), u32>,
+    numbers: FxHashMap<LinearMap, u32>,
+    /// By numbers of source and result, and bits of an element.
+    costs: FxHashMap<(u32, u32, u32), u32>,
     runs: runs::Finder,
 }
 
@@ -319,6 +321,7 @@ pub(super) fn assign(
         first_of: FxHashMap::default(),
         uses: Vec::new(),
         apart: SmallVec::new(),
+        numbers: FxHashMap::default(),
         costs: FxHashMap::default(),
         runs: runs::Finder::default(),
     };
@@ -889,15 +892,29 @@ impl<'a> Assignment<'a> {
         self.warps() * accesses * 4 * ((1 << vector) / 4).max(1)
     }
 
+    /// The number of a map: costs are looked up more often than there are maps.
+    fn number(&mut self, map: LinearMap) -> u32 {
+        let next = self.numbers.len() as u32;
+        *self.numbers.entry(map).or_insert(next)
+    }
+
+    /// [`Self::new_cost`] of maps with their numbers.
+    fn convert_cost(&mut self, source: (u32, &LinearMap), result: (u32, &LinearMap), bits: u32) -> u32 {
+        let key = (source.0, result.0, bits);
+        if let Some(&c) = self.costs.get(&key) {
+            return c;
+        }
+        let cost = self.new_cost(source.1, result.1, bits);
+        self.costs.insert(key, cost);
+        cost
+    }
+
     /// Quarters of a cycle for a conversion, from the criteria of [`crate::layout`] without making a plan.
-    fn convert_cost(&mut self, source: &LinearMap, result: &LinearMap, bits: u32) -> u32 {
+    fn new_cost(&self, source: &LinearMap, result: &LinearMap, bits: u32) -> u32 {
         // Registers alone make no difference where they are copies.
         let alike = source.lane() == result.lane() && source.warp() == result.warp();
         if alike && (source.register() == result.register() || source.compact() == result.compact()) {
             return 0;
-        }
-        if let Some(&c) = self.costs.get(&(*source, *result, bits)) {
-            return c;
         }
         let own = Span::of(source.register());
         let both: Columns = source.register().iter().chain(source.lane()).copied().collect();
@@ -912,21 +929,18 @@ impl<'a> Assignment<'a> {
         let bytes = (1u32 << both.len().min(20)).max(1) * bits.max(8) / 8;
         let waves = 2 * (bytes / 128).max(1) * n;
         let trip = 4 * waves + n * words + MEETING;
-        let cost =
-            if own.contains_all(result.register()) && own.contains_all(&lanes) && own.contains_all(&warps) {
-                let selects = lanes.iter().chain(&warps).filter(|c| **c != 0).count() as u32;
-                n * (words * 2 * selects + packs)
-            } else if warp.contains_all(result.register())
-                && warp.contains_all(result.lane())
-                && warp.contains_all(&warps)
-            {
-                let moved = lanes.iter().filter(|c| !own.contains(**c)).count() as u32;
-                (n * (words * (4 + 4 * moved) + packs)).min(trip)
-            } else {
-                trip
-            };
-        self.costs.insert((*source, *result, bits), cost);
-        cost
+        if own.contains_all(result.register()) && own.contains_all(&lanes) && own.contains_all(&warps) {
+            let selects = lanes.iter().chain(&warps).filter(|c| **c != 0).count() as u32;
+            n * (words * 2 * selects + packs)
+        } else if warp.contains_all(result.register())
+            && warp.contains_all(result.lane())
+            && warp.contains_all(&warps)
+        {
+            let moved = lanes.iter().filter(|c| !own.contains(**c)).count() as u32;
+            (n * (words * (4 + 4 * moved) + packs)).min(trip)
+        } else {
+            trip
+        }
     }
 
     /// What a reduction costs in a layout of its source.
@@ -997,7 +1011,7 @@ impl<'a> Assignment<'a> {
                 let mut cost = 0;
                 if to.is_some() {
                     if let Some(want) = wanted(func, op, value, &map) {
-                        cost = self.convert_cost(&at, &want, bits).saturating_mul(weight);
+                        cost = self.new_cost(&at, &want, bits).saturating_mul(weight);
                     }
                 } else if matches!(func.opcode(op), Opcode::Reduce | Opcode::Combine | Opcode::Scan) {
                     let axis = func.attr_int(op, keys::AXIS).and_then(|a| usize::try_from(a).ok());
@@ -1028,18 +1042,26 @@ impl<'a> Assignment<'a> {
             factors.push(Factor { vars: smallvec![n], table: node.own.clone() });
         }
         let mut known: FxHashMap<(usize, usize), usize> = FxHashMap::default();
+        let (mut ats, mut wants) = (Vec::new(), Vec::new());
         for u in 0..self.uses.len() {
             let Use { value, op, from, to, weight } = self.uses[u];
             let Some(to) = to.filter(|&to| to != from) else { continue };
             let bits = func.value_data(value).elem().map_or(32, Scalar::bits);
-            let mut table = Vec::with_capacity(sizes[from] * sizes[to]);
+            ats.clear();
             for a in 0..sizes[from] {
-                let map = self.nodes[from].candidates[a];
-                let at = self.map_of(value, &map);
-                for b in 0..sizes[to] {
-                    let there = self.nodes[to].candidates[b];
-                    let cost = match (at, wanted(func, op, value, &there)) {
-                        (Some(at), Some(want)) => self.convert_cost(&at, &want, bits),
+                let map = self.map_of(value, &self.nodes[from].candidates[a]);
+                ats.push(map.map(|map| (self.number(map), map)));
+            }
+            wants.clear();
+            for b in 0..sizes[to] {
+                let map = wanted(func, op, value, &self.nodes[to].candidates[b]);
+                wants.push(map.map(|map| (self.number(map), map)));
+            }
+            let mut table = Vec::with_capacity(sizes[from] * sizes[to]);
+            for at in &ats {
+                for want in &wants {
+                    let cost = match (at, want) {
+                        (Some((a, at)), Some((b, want))) => self.convert_cost((*a, at), (*b, want), bits),
                         _ => 0,
                     };
                     table.push(cost.saturating_mul(weight));

@@ -25,7 +25,7 @@ pub mod slice;
 pub mod webs;
 
 use crate::error::CodegenResult;
-use crate::ir::{Function, Value};
+use crate::ir::{Function, Op, Value};
 use crate::plan::AgentPlan;
 use carried::Carried;
 use webs::{Web, Webs};
@@ -37,6 +37,8 @@ pub struct Storage {
     pub webs: Webs,
     /// Tiles whose every version has a slot of its own.
     pub carried: Vec<Carried>,
+    /// Bytes that register ops take for themselves, of those that take any.
+    pub scratch: Vec<(Op, u32)>,
 }
 
 impl Storage {
@@ -45,7 +47,8 @@ impl Storage {
     /// # Errors
     /// `E0604`, `E0608`: see [`webs`].
     pub fn of(func: &Function, plan: &AgentPlan) -> CodegenResult<Storage> {
-        Ok(Storage { webs: webs::build(func)?, carried: carried::find(func, plan) })
+        let (webs, carried) = (webs::build(func)?, carried::find(func, plan));
+        Ok(Storage { webs, carried, scratch: scratch::all_bytes(func, plan) })
     }
 
     /// The carried ring of a web, if it is one.

@@ -10,6 +10,8 @@ use crate::ir::layouts::register_map;
 use crate::ir::{Function, Op, Opcode, Scalar, Value, keys};
 use crate::layout::gf2::Columns;
 use crate::layout::{Axes, LinearMap, Means, Plan};
+use crate::plan::AgentPlan;
+use rustc_hash::FxHashMap;
 
 /// log2 of the most bytes that a conversion takes at once; larger tiles go in rounds, where they can.
 const ROOM: u32 = 15;
@@ -57,6 +59,25 @@ impl Conversion {
     }
 }
 
+/// Conversions that were found, so that each is searched for once: copies of an op ask for the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Conversions {
+    known: FxHashMap<(LinearMap, LinearMap, Scalar), Option<Conversion>>,
+}
+
+impl Conversions {
+    /// As [`Conversion::find`].
+    pub fn find(&mut self, source: &LinearMap, result: &LinearMap, elem: Scalar) -> Option<&Conversion> {
+        let find = || Conversion::find(source, result, elem);
+        self.known.entry((*source, *result, elem)).or_insert_with(find).as_ref()
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.known.clear();
+    }
+}
+
 /// The register map of a value in an agent of that many warps.
 fn map_of(func: &Function, v: Value, warps: u32) -> Option<LinearMap> {
     let data = func.value_data(v);
@@ -64,10 +85,15 @@ fn map_of(func: &Function, v: Value, warps: u32) -> Option<LinearMap> {
 }
 
 /// The conversion that an op asks for.
-fn conversion(func: &Function, op: Op, warps: u32) -> Option<Conversion> {
+fn conversion<'c>(
+    func: &Function,
+    op: Op,
+    warps: u32,
+    conversions: &'c mut Conversions,
+) -> Option<&'c Conversion> {
     let (source, result) = (func.named_operand(op, "source")?, func.result(op)?);
     let elem = func.value_data(result).elem()?;
-    Conversion::find(&map_of(func, source, warps)?, &map_of(func, result, warps)?, elem)
+    conversions.find(&map_of(func, source, warps)?, &map_of(func, result, warps)?, elem)
 }
 
 /// Which bits of the place of an element a reduction along an axis combines. Places that hold copies take no part.
@@ -152,9 +178,9 @@ pub fn scan_levels(map: &LinearMap, axes: &Axes, axis: usize) -> std::ops::Range
 }
 
 /// Bytes of shared memory that an op takes while it runs on that many warps: a power of two, as the tile is that stands for them.
-pub fn bytes(func: &Function, op: Op, warps: u32) -> u32 {
+fn bytes(func: &Function, op: Op, warps: u32, conversions: &mut Conversions) -> u32 {
     let bytes = match func.opcode(op) {
-        Opcode::ConvertLayout => conversion(func, op, warps).map_or(0, |c| c.bytes()),
+        Opcode::ConvertLayout => conversion(func, op, warps, conversions).map_or(0, Conversion::bytes),
         Opcode::Reduce | Opcode::Combine => reduction(func, op, warps).unwrap_or(0),
         Opcode::Scan => scan(func, op, warps).unwrap_or(0),
         Opcode::Print => super::printing::parts(func, op).1,
@@ -163,6 +189,16 @@ pub fn bytes(func: &Function, op: Op, warps: u32) -> u32 {
         _ => 0,
     };
     if bytes == 0 { 0 } else { bytes.next_power_of_two() }
+}
+
+/// What each op of a placed function takes that takes any, in program order.
+pub fn all_bytes(func: &Function, plan: &AgentPlan) -> Vec<(Op, u32)> {
+    let mut conversions = Conversions::default();
+    let bytes = |op: Op| {
+        let agent = plan.op_agent[op].expand()?;
+        Some((op, bytes(func, op, plan.agents[agent].warps, &mut conversions))).filter(|(_, n)| *n > 0)
+    };
+    func.ops().filter_map(bytes).collect()
 }
 
 /// By bit of a thread: lanes, then warps.
