@@ -54,10 +54,11 @@ impl Common {
             return lowered(name, &bytes, settings);
         }
         let source = as_text(name, bytes)?;
-        let module = Context::new().parse(source.text(), &settings).map_err(|errors| {
+        let mut module = Context::new().parse(source.text(), &settings).map_err(|errors| {
             source.report(&errors);
             Failure::Diagnostics
         })?;
+        module.file = Some(name.into());
         Ok(Input { source, module, settings })
     }
 }

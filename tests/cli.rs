@@ -80,7 +80,11 @@ fn bytecode_is_assembled_where_there_is_an_assembler() {
     let run = Command::new(env!("CARGO_BIN_EXE_tileas-as")).args(options).output().expect("starts");
     let stderr = String::from_utf8_lossy(&run.stderr);
     if run.status.success() {
-        assert!(std::fs::read(out).expect("written").starts_with(b"\x7fELF"));
+        let cubin = std::fs::read(out).expect("written");
+        assert!(cubin.starts_with(b"\x7fELF"));
+        // A profiler shows the Python program.
+        let holds = |name: &[u8]| cubin.windows(name.len()).any(|w| w == name);
+        assert!(holds(b".debug_line") && holds(b"kernels.py"));
         assert!(Path::new(&format!("{out}.json")).exists());
     } else {
         assert!(stderr.contains("E1201") && std::env::var_os("TILEAS_REQUIRE_PTXAS").is_none(), "{stderr}");
@@ -98,6 +102,32 @@ fn bytecode_is_assembled_where_there_is_an_assembler() {
     }
     assert_eq!(tileas(&["as", &file, "--gpu-name", "sm_120", "-o", out], b"").0, 2);
     assert!(tileas(&["as", "--list-versions"], b"").1.ends_with("13.5\n"));
+}
+
+#[test]
+fn ptx_names_lines_of_the_source() {
+    let text = "kernel @k(%x: view<gmem, ?xf32>) {
+  %t = tiled_load %x[0] : tile<32xf32>
+  %y = addf %t, %t <{}> {loc = \"model.py:12:5\"}
+  tiled_store %y, %x[0]
+  return
+}\n";
+    let file = temp("lines.tileas");
+    std::fs::write(&file, text).expect("writable");
+    let file = file.to_str().expect("UTF-8");
+    let (status, ptx, _) = tileas(&["compile", file, "--set", "line-info"], b"");
+    let (own, python) = (format!(".file 2 \"{file}\"\n"), ".file 1 \"model.py\"\n");
+    assert!(status == 0 && ptx.contains(&own) && ptx.contains(python), "{ptx}");
+    let lines: Vec<&str> = ptx.lines().map(str::trim).collect();
+    let behind = |place: &str, op: &str| {
+        let from = lines.iter().position(|l| *l == place).unwrap_or_else(|| panic!("{place}: {ptx}"));
+        let piece = lines[from + 1..].iter().take_while(|l| !l.starts_with(".loc"));
+        assert!(piece.clone().any(|l| l.contains(op)), "{op} behind {place}: {ptx}");
+    };
+    behind(".loc 2 2 3", "ld.global");
+    behind(".loc 1 12 5", "add");
+    behind(".loc 2 4 3", "st.global");
+    assert!(!tileas(&["compile", file], b"").1.contains(".loc"));
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub struct Args {
     /// How much the assembler of PTX does
     #[arg(short = 'O', long, value_name = "LEVEL", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=3))]
     opt_level: u8,
-    /// Lines of the PTX in the machine code
+    /// Lines of the source in the machine code, for profilers
     #[arg(long, alias = "generate-line-info")]
     lineinfo: bool,
     /// As `--lineinfo -O0`
@@ -125,6 +125,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let cpu = tileas_isa::cpus().find(|cpu| *cpu == args.gpu_name || plain(cpu) == args.gpu_name);
     let mut builder = Settings::builder();
     builder.set("target", cpu.unwrap_or(&args.gpu_name)).map_err(usage)?;
+    let line_info = args.lineinfo || args.device_debug;
+    builder.set("line-info", if line_info { "true" } else { "false" }).map_err(usage)?;
     for pair in &args.set {
         builder.set_pair(pair).map_err(usage)?;
     }
@@ -154,7 +156,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let options = Options {
         opt_level: if args.device_debug { 0 } else { args.opt_level },
-        line_info: args.lineinfo || args.device_debug,
+        line_info,
         ..Options::default()
     };
     let assembled =

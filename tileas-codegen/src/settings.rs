@@ -378,6 +378,9 @@ settings! {
     max_ptx_version: (u8, u8) = LATEST_PTX, "max-ptx-version", Allowed::Version((1, 0), LATEST_PTX);
     /// Comments in the PTX.
     ptx_comments: bool = true, "ptx-comments", Allowed::Flag;
+    /// The PTX says with `.loc` which line of the source instructions are of, as profilers and debuggers show it; the assembler keeps it if it
+    /// is told to (`-lineinfo`). The source is the text, or what the front end says in the attribute `loc`.
+    line_info: bool = false, "line-info", Allowed::Flag;
     /// The IR verifier runs after every pass that rewrites the IR, not on the source alone, and the thread-level verifier checks
     /// operands and blocks. A check of this compiler, not of its input: on in builds with debug assertions, off in others.
     verify_passes: bool = cfg!(debug_assertions), "verify-passes", Allowed::Flag;
@@ -697,7 +700,7 @@ mod tests {
             text.join(" "),
             "target=module select-kernels=all scheduler=auto require-pipelining=false max-stages=unlimited pipeline-strategy=auto \
              pipeline-depth=auto simt-warps=auto max-simt-agents=auto consumers=auto cluster=1 grid-group=auto slice-regs=64 tma-rewrite=true smem-bytes=target \
-             max-regs=target regalloc=report min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=DEBUG \
+             max-regs=target regalloc=report min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true line-info=false verify-passes=DEBUG \
              published.constraint-mode=spec published.cycle-model=real published.selector=auto published.serial-threshold=8 \
              published.rrt-size-threshold=4096 published.arm-policy=first-success published.g2-horizon=growing \
              published.spill-budget=unlimited published.latency-ceilings=false published.light-specialization=false \

@@ -271,6 +271,7 @@ impl Jit {
                 functions: vec![f.clone()],
                 target: module.target.clone(),
                 source: module.source.clone(),
+                file: module.file.clone(),
             }),
             None => {
                 let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();

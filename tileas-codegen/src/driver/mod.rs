@@ -12,6 +12,7 @@
 
 mod back;
 pub mod info;
+mod lines;
 mod pipeline;
 mod refine;
 mod result;
@@ -30,8 +31,7 @@ use crate::ddg::Scheduler;
 use crate::error::{Code, CodegenError, CodegenResult, Errors, Loc};
 use crate::ir::verifier::{verify_function_with, verify_names};
 use crate::ir::{
-    AttrData, AttrDict, Function, Limits, Module, ORIGIN, Op, parse_module_with, print_function,
-    print_located, print_module,
+    AttrDict, Function, Limits, Module, Op, parse_module_with, print_function, print_located, print_module,
 };
 use crate::isa::TargetIsa;
 use crate::lower::LowerScratch;
@@ -39,7 +39,7 @@ use crate::materialize::{MaterializeScratch, clusters, grid, verify};
 use crate::nvvm::{self, passes::CleanupScratch, verify::Checks};
 use crate::pass::Step;
 use crate::prepare::PrepareScratch;
-use crate::ptx::{FunctionInfo, PtxEmitter};
+use crate::ptx::{FunctionInfo, Lines, PtxEmitter};
 use crate::regalloc::Allocator;
 use crate::schedule::SearchSteps;
 use crate::settings::Settings;
@@ -62,6 +62,8 @@ pub struct Context {
     allocator: Allocator,
     verifier: nvvm::Verifier,
     emitter: PtxEmitter,
+    /// Lines of the module at hand, where they are asked for.
+    lines: Option<Lines>,
     text: String,
 }
 
@@ -111,9 +113,14 @@ impl<'a> Job<'a> {
 pub fn key_text(module: &Module, isa: &dyn TargetIsa, settings: &Settings) -> String {
     let mut text = format!("{VERSION}\n{} {} {}\n", isa.name(), isa.version(), isa.cpu().name);
     text.push_str(&settings.text());
+    if settings.line_info {
+        for part in [&module.file, &module.source].into_iter().flatten() {
+            text.push_str(&format!("{}\n{part}", part.len()));
+        }
+    }
     // Discardable attributes change nothing, and where an op comes from changes often.
     let bare = |f: &Function| f.ops().all(|op| f.discardable(op).is_empty());
-    if module.functions.iter().all(bare) {
+    if settings.line_info || module.functions.iter().all(bare) {
         text.push_str(&print_module(module));
         return text;
     }
@@ -131,9 +138,8 @@ fn note_origins(module: &Module, errors: &mut [CodegenError]) {
     for error in errors.iter_mut().filter(|e| e.location.is_some()) {
         let ops = module.functions.iter().flat_map(|f| f.ops().map(move |op| (f, op)));
         let Some((f, op)) = ops.into_iter().find(|(f, op)| f.op_loc(*op) == error.location) else { continue };
-        let origin = f.discardable(op).iter().find(|&(key, _)| f.symbol(key) == ORIGIN);
-        if let Some(AttrData::Str(text)) = origin.map(|(_, value)| f.attr_data(value)) {
-            error.origin = Some(text.as_str().into());
+        if let Some(text) = lines::origin(f, op) {
+            error.origin = Some(text.into());
         }
     }
 }
@@ -163,7 +169,7 @@ impl Context {
         settings: &Settings,
     ) -> Result<CompiledModule, Errors> {
         let mut infos = Vec::new();
-        let run = self.located(module, |context, module| {
+        let run = self.located(module, settings, |context, module| {
             let job = Job::new(module, isa, settings, &Step::STANDARD, Stage::Metadata, false);
             infos.clear();
             context.run(module, &job, &mut infos)
@@ -191,7 +197,7 @@ impl Context {
         isa: &dyn TargetIsa,
         settings: &Settings,
     ) -> Result<StageRun, Errors> {
-        self.located(module, |context, module| {
+        self.located(module, settings, |context, module| {
             let job = Job::new(module, isa, settings, &Step::STANDARD, stage, true);
             context.run(module, &job, &mut Vec::new())
         })
@@ -205,7 +211,7 @@ impl Context {
         isa: &dyn TargetIsa,
         settings: &Settings,
     ) -> Result<StageRun, Errors> {
-        self.located(module, |context, module| {
+        self.located(module, settings, |context, module| {
             let job = Job::new(module, isa, settings, steps, Stage::Metadata, true);
             context.run(module, &job, &mut Vec::new())
         })
@@ -224,7 +230,7 @@ impl Context {
     /// # Errors
     /// All violations of all kernels.
     pub fn check(&mut self, module: &Module, settings: &Settings) -> Result<Vec<CodegenError>, Errors> {
-        self.located(module, |context, module| context.check_all(module, settings))
+        self.located(module, settings, |context, module| context.check_all(module, settings))
     }
 
     /// What a job says of a module. Errors about one that was built by calls, without places, would not say which op they
@@ -232,13 +238,24 @@ impl Context {
     fn located<T>(
         &mut self,
         module: &Module,
+        settings: &Settings,
         mut job: impl FnMut(&mut Context, &Module) -> Result<T, Errors>,
     ) -> Result<T, Errors> {
+        let built = module.functions.iter().all(|f| !f.loc.is_some());
+        self.lines = None;
+        if settings.line_info && built {
+            let (located, text) = print_located(module);
+            self.lines = Some(lines::of(&located));
+            return job(self, &located).map_err(|mut errors| {
+                note_origins(&located, errors.list_mut());
+                errors.located_in(text.into())
+            });
+        }
+        self.lines = settings.line_info.then(|| lines::of(module));
         let mut errors = match job(self, module) {
             Ok(done) => return Ok(done),
             Err(errors) => errors,
         };
-        let built = module.functions.iter().all(|f| !f.loc.is_some());
         if !built || errors.iter().all(|e| e.location.is_some()) {
             note_origins(module, errors.list_mut());
             return Err(match &module.source {

@@ -12,6 +12,8 @@ pub struct Module {
     pub functions: Vec<Function>,
     /// The text it was read from, in which the locations of its ops lie; none for modules that are built by calls.
     pub source: Option<Arc<str>>,
+    /// The name of the file with that text, where it has one: for the line information of PTX.
+    pub file: Option<Arc<str>>,
 }
 
 impl Module {

@@ -40,7 +40,13 @@ impl Lower<'_> {
 
     /// Lowers one op.
     pub(super) fn op(&mut self, op: Op) -> CodegenResult<()> {
-        if self.passing { self.pass(op) } else { self.made(op) }
+        let around = self.b.begin;
+        if let Some(at) = self.f.op_loc(op).range().filter(|_| self.begins) {
+            self.b.begin = at.start as u32 + 1;
+        }
+        let done = if self.passing { self.pass(op) } else { self.made(op) };
+        self.b.begin = around;
+        done
     }
 
     /// Lowers an op of an iteration that the agent runs.

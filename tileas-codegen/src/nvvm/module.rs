@@ -6,7 +6,7 @@
 //! the only branch before it may be one guarded `bra` directly in front of it.
 
 use super::forms::{PtxOp, Special, Target};
-use cranelift_entity::{EntityRef, PrimaryMap, entity_impl, packed_option::PackedOption};
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl, packed_option::PackedOption};
 
 /// An instruction.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -383,6 +383,8 @@ pub struct Function {
     pub blocks: PrimaryMap<Bb, BlockData>,
     pub(crate) layout: Vec<Bb>,
     pub(crate) comments: Vec<(Inst, String)>,
+    /// By instruction: 1 more than where in the source text the op begins that it is of, where that is asked for.
+    pub(crate) begins: SecondaryMap<Inst, u32>,
 }
 
 impl Function {
@@ -403,6 +405,7 @@ impl Function {
             blocks: PrimaryMap::new(),
             layout: Vec::new(),
             comments: Vec::new(),
+            begins: SecondaryMap::new(),
         }
     }
 
@@ -423,6 +426,7 @@ impl Function {
             blocks,
             layout,
             comments,
+            begins,
         } = &mut self;
         (*own_name, *is_kernel, *linkage, *launch) =
             (name.into(), true, Linkage::Visible, LaunchBounds::default());
@@ -435,6 +439,7 @@ impl Function {
         blocks.clear();
         layout.clear();
         comments.clear();
+        begins.clear();
         self
     }
 

@@ -375,7 +375,7 @@ pub static PASSES: &[PassInfo] = &[
     PassInfo {
         requires: Facts::NVVM.or(Facts::PRETREATED),
         provides: Facts::PTX,
-        options: &["min-ptx-version", "max-ptx-version", "ptx-comments"],
+        options: &["min-ptx-version", "max-ptx-version", "ptx-comments", "line-info"],
         ..pass("ptx", "", "verifies thread-level code (`nvvm-verify`) and writes it as text", Step::Ptx)
     },
 ];

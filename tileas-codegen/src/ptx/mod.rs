@@ -33,6 +33,26 @@ impl Default for PtxOptions {
     }
 }
 
+/// Lines of the source, for `.loc`.
+#[derive(Clone, Debug, Default)]
+pub struct Lines {
+    /// Names of files.
+    pub files: Vec<String>,
+    /// Where ops begin in the source text, in order, and the file (an index), line and column (from 1) of each.
+    pub places: Vec<(u32, Place)>,
+}
+
+/// File, line and column.
+pub type Place = (u32, u32, u32);
+
+impl Lines {
+    /// The place of an op that begins there.
+    fn at(&self, begin: u32) -> Option<Place> {
+        let n = self.places.binary_search_by_key(&begin, |p| p.0).ok()?;
+        Some(self.places[n].1)
+    }
+}
+
 /// What was emitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PtxInfo {
@@ -179,6 +199,18 @@ fn texts(module: &Module, out: &mut String) {
     }
 }
 
+/// Says where what follows comes from, if that has not been said last.
+fn line(out: &mut Text, lines: &Lines, begin: u32, said: &mut Option<Place>) {
+    let place = begin.checked_sub(1).and_then(|at| lines.at(at));
+    let Some((file, line, column)) = place.filter(|_| place != *said) else { return };
+    *said = place;
+    out.text("    .loc ");
+    for (n, end) in [(file + 1, b' '), (line, b' '), (column, b'\n')] {
+        push_u32(out, n);
+        out.push(end);
+    }
+}
+
 impl PtxEmitter {
     /// Forgets the last function, keeps the allocations.
     pub fn clear(&mut self) {
@@ -194,7 +226,7 @@ impl PtxEmitter {
 
     /// Appends the module's PTX to `out`.
     pub fn emit(&mut self, module: Verified<'_>, options: &PtxOptions, out: &mut String) -> PtxInfo {
-        self.emit_knowing(module, None, options, out)
+        self.emit_knowing(module, None, None, options, out)
     }
 
     /// As [`PtxEmitter::emit`]; `liveness`, if given, is that of the module's only function as it is now.
@@ -202,6 +234,7 @@ impl PtxEmitter {
         &mut self,
         module: Verified<'_>,
         liveness: Option<&Liveness>,
+        lines: Option<&Lines>,
         options: &PtxOptions,
         out: &mut String,
     ) -> PtxInfo {
@@ -215,6 +248,16 @@ impl PtxEmitter {
             version.1,
             module.target
         );
+        for (n, file) in (1..).zip(lines.iter().flat_map(|l| &l.files)) {
+            let name: String = file
+                .chars()
+                .map(|c| if c.is_control() || matches!(c, '"' | '\\') { '_' } else { c })
+                .collect();
+            let _ = write!(out, "\n.file {n} \"{name}\"");
+        }
+        if lines.is_some_and(|l| !l.files.is_empty()) {
+            out.push('\n');
+        }
         for sym in module.symbols.values() {
             let (align, name) = (sym.align, &sym.name);
             let _ = match sym.kind {
@@ -236,7 +279,7 @@ impl PtxEmitter {
         }
         let known = liveness.filter(|_| module.functions.len() == 1);
         let functions =
-            module.functions.iter().map(|f| self.function(module, f, known, options, out)).collect();
+            module.functions.iter().map(|f| self.function(module, f, known, lines, options, out)).collect();
         PtxInfo { version, functions }
     }
 
@@ -245,6 +288,7 @@ impl PtxEmitter {
         module: &Module,
         func: &Function,
         liveness: Option<&Liveness>,
+        lines: Option<&Lines>,
         options: &PtxOptions,
         out: &mut String,
     ) -> FunctionInfo {
@@ -263,6 +307,7 @@ impl PtxEmitter {
         let out_text = out;
         let out = &mut body;
         let mut instructions = 0;
+        let mut said = None;
         for (position, &bb) in func.layout().iter().enumerate() {
             let next = func.layout().get(position + 1).copied();
             let data = &func.blocks[bb];
@@ -300,6 +345,9 @@ impl PtxEmitter {
                         self.names.block(out, target);
                     }
                     Branch::AsIs => {
+                        if let Some(lines) = lines {
+                            line(out, lines, func.begins[inst], &mut said);
+                        }
                         if !commented && usual::push(out, func, &self.names, func.look(inst)) {
                             instructions += 1;
                             continue;
