@@ -231,7 +231,7 @@ impl<'a> FunctionBuilder<'a> {
     }
 
     /// Says what the ops that follow are made from in the front end's own source; errors about them repeat it. Line and column from 1.
-    /// In text it is the attribute `loc = "file:line:column"`, which changes nothing in what is compiled.
+    /// In text it is the attribute `loc = "file:line:column"`, which changes nothing in what is compiled but the lines that PTX names with the option `line-info`.
     pub fn set_origin(&mut self, file: &str, line: u32, column: u32) -> &mut Self {
         let key = self.func.intern_symbol(ORIGIN);
         self.origin = Some((key, self.func.intern_attr(AttrData::Str(format!("{file}:{line}:{column}")))));
