@@ -9,7 +9,7 @@
 //!           strides (elements), pad (guard bytes)}
 //! scalars   name -> number, or an expression over the views (`ceildiv(a.d1, 64)`)
 //! grid      numbers or such expressions; default: what the metadata suggests; sms: default 4
-//! seeds     of data and timing; default 1 and 2; the first two are run; `TILEAS_SEEDS=n` runs 1…n instead
+//! seeds     of data and timing; default 1 and 2; `TILEAS_SEEDS=n` runs 1…n instead
 //! expect    [{view, expr, tol, scale}]: all elements of the view afterwards, as a formula
 //! written   view -> formula: not 0 for the elements that must be written, 0 for those that must not
 //! tol       of the comparison of the three runs: "exact" (default), a number, "2^-9"
@@ -21,8 +21,8 @@
 //! A tolerance allows |difference| ≤ tol · scale. The scale is a formula (`abs(a) @ abs(b.T)`), or, if none is given, what
 //! the kernel computes from magnitudes ([`tileas_interp::run_magnitudes`]): Σ|a·b| for sums of products.
 //!
-//! Timings, all with every detector: everything as late as allowed with the first seed, and one random run with the last. A sweep (`TILEAS_SEEDS`)
-//! adds a random run per seed, and everything at once with the first.
+//! Timings, all with every detector: everything as late as allowed with the first seed, and in random order with each other one (with the first, if it is alone).
+//! A sweep (`TILEAS_SEEDS`) also runs the first in random order, and with everything at once.
 //! Formulas: [`tileas_emu::host::formula`].
 
 use crate::device::{self, Runner};
@@ -264,9 +264,7 @@ impl RunCase {
         if let Some(n) = swept() {
             return (1..=n).collect();
         }
-        let mut seeds = self.seeds.clone().unwrap_or_else(|| vec![1, 2]);
-        seeds.truncate(2);
-        seeds
+        self.seeds.clone().unwrap_or_else(|| vec![1, 2])
     }
 }
 
@@ -286,8 +284,8 @@ struct Orders {
 impl Orders {
     /// Of the seed at this place among so many.
     fn of(place: usize, seeds: usize) -> Orders {
-        let (first, last, swept) = (place == 0, place + 1 == seeds, swept().is_some());
-        Orders { random: last || swept, fast: first && swept, latest: first }
+        let (first, swept) = (place == 0, swept().is_some());
+        Orders { random: !first || seeds == 1 || swept, fast: first && swept, latest: first }
     }
 }
 

@@ -1,5 +1,5 @@
 //! What runs on one family runs on another: kernels of `test run` are compiled for sm_90a as well, assembled where their file has `test ptxas`, and
-//! executed under one order of events. Damaged waits for products are found, and damaged turns of warpgroups.
+//! executed as late as allowed and in one random order. Damaged waits for products are found, and damaged turns of warpgroups.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::ExitCode;

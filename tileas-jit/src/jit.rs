@@ -91,7 +91,7 @@ impl JitBuilder {
         self
     }
 
-    /// What makes machine code of PTX. Default: what [`Ladder::find`] finds.
+    /// What makes machine code of PTX. Default: what [`Ladder::find`] finds, with lines if the option `line-info` asks for them.
     #[must_use]
     pub fn assemblers(mut self, ladder: Ladder) -> JitBuilder {
         self.ladder = Some(ladder);
@@ -115,7 +115,10 @@ impl JitBuilder {
         let ladder = match self.ladder {
             _ if !self.device.0.wants_machine_code() => Ladder::default(),
             Some(ladder) => ladder,
-            None => self.device.0.assemblers(&Options::default()),
+            None => {
+                let line_info = *settings.line_info();
+                self.device.0.assemblers(&Options { line_info, ..Options::default() })
+            }
         };
         if self.device.0.wants_machine_code() && ladder.fingerprint().is_empty() {
             let text = format!("nothing assembles PTX for {}: {}", self.device.name(), ladder.describe());

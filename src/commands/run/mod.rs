@@ -242,7 +242,8 @@ fn compile(args: &Args, gpu: Option<&Device>) -> Result<Kernel, Failure> {
     let names: Vec<&str> = chosen.map(|(_, name)| name).collect();
     let name = choose(args.kernel.as_deref(), &names)?.to_owned();
     // What is wrong with the others does not matter here.
-    input.settings = input.settings.with("select-kernels", &name).or_else(usage)?;
+    input.module.functions.retain(|f| f.name == name);
+    input.settings = input.settings.with("select-kernels", "all").or_else(usage)?;
     let isa = target(&input.module, &input.settings)?;
     let run =
         Context::new().run_to(Stage::Metadata, &input.module, &*isa, &input.settings).map_err(|errors| {

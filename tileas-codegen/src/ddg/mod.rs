@@ -109,18 +109,19 @@ pub fn schedule_pass(
     for (number, for_op) in loops.into_iter().enumerate() {
         let allowed = steps.grant(depth(func, for_op));
         let mut region = builder.region(for_op, number, extra)?;
-        if let Some(Products { budget, asked }) = &mut products {
-            let mut more = extra.clone();
-            let known = asked.len();
-            refine::overlaps(&region, *budget, asked);
-            asked[known..].iter().for_each(|c| more.add(c));
-            if asked.len() > known {
+        let mut asked = 0;
+        if let Some(products) = &mut products {
+            let before = products.asked.len();
+            refine::overlaps(&region, products.budget, products.asked);
+            asked = products.asked.len() - before;
+            if asked > 0 {
+                let mut more = extra.clone();
+                products.asked[before..].iter().for_each(|c| more.add(c));
                 builder.memory.again(region);
                 region = builder.region(for_op, number, &more)?;
             }
         }
-        let ScheduledRegion { problem, mut schedule, ops, fused, .. } = region;
-        if ops.is_empty() {
+        if region.ops.is_empty() {
             // A loop of scalar math: agents that need its values run it.
             let mut empty = builder.memory.loop_schedule();
             (empty.ii, empty.stage_count, empty.serial, empty.model) = (1, 1, true, CycleModel::default());
@@ -128,17 +129,32 @@ pub fn schedule_pass(
             continue;
         }
         let earlier = before.and_then(|b| b.region(for_op));
+        let pipelined = earlier.filter(|r| r.schedule.generator != Generator::Serial);
+        let allowance = Allowance { steps: Some(allowed), floor: pipelined.map_or(0, |r| r.schedule.ii) };
         match earlier {
-            Some(region) if region.problem.is_same(&problem) => schedule = region.schedule.clone(),
+            Some(known) if known.problem.is_same(&region.problem) => {
+                region.schedule = known.schedule.clone();
+            }
             _ => {
-                let pipelined = earlier.filter(|r| r.schedule.generator != Generator::Serial);
-                let floor = pipelined.map_or(0, |r| r.schedule.ii);
-                let allowance = Allowance { steps: Some(allowed), floor };
-                let done = scheduler.loops.schedule_within(&problem, opts, allowance, &mut schedule);
-                done.map_err(|e| located(func, for_op, &problem, &ops, e))?;
-                steps.pay(schedule.stats.steps);
+                let mut schedule = |region: &mut ScheduledRegion| {
+                    let ScheduledRegion { problem, schedule, .. } = region;
+                    let done = scheduler.loops.schedule_within(problem, opts, allowance, schedule);
+                    done.map(|_| steps.pay(schedule.stats.steps))
+                };
+                let mut done = schedule(&mut region);
+                // Nothing overlaps in a serial loop, and what products need is no reason to refuse one.
+                if asked > 0 && (done.is_err() || region.schedule.generator == Generator::Serial) {
+                    if let Some(products) = &mut products {
+                        products.asked.truncate(products.asked.len() - asked);
+                    }
+                    builder.memory.again(region);
+                    region = builder.region(for_op, number, extra)?;
+                    done = schedule(&mut region);
+                }
+                done.map_err(|e| located(func, for_op, &region.problem, &region.ops, e))?;
             }
         }
+        let ScheduledRegion { problem, schedule, ops, fused, .. } = region;
         let mut result = builder.memory.loop_schedule();
         result.ii = schedule.ii;
         result.stage_count = schedule.stage_count;

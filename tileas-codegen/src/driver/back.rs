@@ -51,7 +51,7 @@ impl Context {
                 }
                 (Step::Lower, _) => {
                     let most = settings.max_instructions;
-                    self.lower.begins = self.lines.is_some();
+                    self.lower.numbered = self.numbered.is_some();
                     lowered = Some(lower_in(materialized, kernels, isa, most, &mut self.lower)?);
                     live = Live::Unknown;
                 }
@@ -166,7 +166,13 @@ impl Context {
         warnings.extend(found);
         let known = known.unwrap_or(self.verifier.liveness());
         let options = PtxOptions { comments: settings.ptx_comments, min_version: settings.min_ptx_version };
-        Ok(self.emitter.emit_knowing(verified, Some(known), self.lines.as_ref(), &options, out))
+        Ok(self.emitter.emit_knowing(
+            verified,
+            Some(known),
+            self.numbered.as_ref().map(|n| &n.lines),
+            &options,
+            out,
+        ))
     }
 
     /// All kernels in one module. Every kernel was verified alone; names are unique by `E0226`.

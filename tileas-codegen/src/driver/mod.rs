@@ -39,11 +39,13 @@ use crate::materialize::{MaterializeScratch, clusters, grid, verify};
 use crate::nvvm::{self, passes::CleanupScratch, verify::Checks};
 use crate::pass::Step;
 use crate::prepare::PrepareScratch;
-use crate::ptx::{FunctionInfo, Lines, PtxEmitter};
+use crate::ptx::{FunctionInfo, PtxEmitter};
 use crate::regalloc::Allocator;
 use crate::schedule::SearchSteps;
 use crate::settings::Settings;
+use lines::Numbered;
 use stages::{Planned, Refusal, Search};
+use std::fmt::Write;
 
 /// Memory of the passes, kept from one module to the next. One per thread.
 #[derive(Default)]
@@ -62,8 +64,8 @@ pub struct Context {
     allocator: Allocator,
     verifier: nvvm::Verifier,
     emitter: PtxEmitter,
-    /// Lines of the module at hand, where they are asked for.
-    lines: Option<Lines>,
+    /// What the ops' numbers stand for while lines of the source are asked for.
+    numbered: Option<Numbered>,
     text: String,
 }
 
@@ -114,8 +116,8 @@ pub fn key_text(module: &Module, isa: &dyn TargetIsa, settings: &Settings) -> St
     let mut text = format!("{VERSION}\n{} {} {}\n", isa.name(), isa.version(), isa.cpu().name);
     text.push_str(&settings.text());
     if settings.line_info {
-        for part in [&module.file, &module.source].into_iter().flatten() {
-            text.push_str(&format!("{}\n{part}", part.len()));
+        for part in [&module.file, &module.source] {
+            _ = writeln!(text, "{:?}", part.as_deref());
         }
     }
     // Discardable attributes change nothing, and where an op comes from changes often.
@@ -241,21 +243,21 @@ impl Context {
         settings: &Settings,
         mut job: impl FnMut(&mut Context, &Module) -> Result<T, Errors>,
     ) -> Result<T, Errors> {
-        let built = module.functions.iter().all(|f| !f.loc.is_some());
-        self.lines = None;
-        if settings.line_info && built {
-            let (located, text) = print_located(module);
-            self.lines = Some(lines::of(&located));
-            return job(self, &located).map_err(|mut errors| {
-                note_origins(&located, errors.list_mut());
-                errors.located_in(text.into())
-            });
+        self.numbered = None;
+        if settings.line_info {
+            let (module, numbered) = Numbered::of(module);
+            self.numbered = Some(numbered);
+            if let Ok(done) = job(self, &module) {
+                return Ok(done);
+            }
+            // Errors are those of the module as it is.
+            self.numbered = None;
         }
-        self.lines = settings.line_info.then(|| lines::of(module));
         let mut errors = match job(self, module) {
             Ok(done) => return Ok(done),
             Err(errors) => errors,
         };
+        let built = module.functions.iter().all(|f| !f.loc.is_some());
         if !built || errors.iter().all(|e| e.location.is_some()) {
             note_origins(module, errors.list_mut());
             return Err(match &module.source {
@@ -321,6 +323,11 @@ impl Context {
             run.kernels.push(state);
         }
         note_origins(module, &mut run.warnings);
+        if let Some(numbered) = &self.numbered {
+            run.warnings.iter_mut().for_each(|w| numbered.restore_said(w, &module.functions));
+            let functions = run.kernels.iter_mut().flat_map(|k| [&mut k.placed, &mut k.materialized]);
+            functions.flatten().for_each(|f| numbered.restore(f));
+        }
         Errors::check(errors)?;
         if job.last >= Stage::Ptx && run.kernels.len() > 1 && job.back.contains(&Step::Ptx) {
             run.combined = Some(self.combine(&run.kernels, job.settings)?);

@@ -123,6 +123,8 @@ impl Refiner<'_> {
         let mut best = (analysis, assigned);
         let mut kept: Vec<u32> = (0..given.len() as u32).collect();
         let mut rounds = self.first(&best, &given);
+        // For those nothing was scheduled again.
+        let most = rounds.len() as u64 + u64::from(self.search.settings.max_constraint_iterations);
         let mut known = given;
         let mut trial = Trial::default();
         let mut truncated = false;
@@ -138,7 +140,7 @@ impl Refiner<'_> {
                 add(&mut known, batch, &mut trial, &mut added);
             }
             let Some(for_op) = trial.for_op else { break };
-            if rounds.len() as u64 >= u64::from(self.search.settings.max_constraint_iterations) {
+            if rounds.len() as u64 >= most {
                 truncated = true;
                 break;
             }

@@ -117,10 +117,8 @@ impl Search<'_> {
         if settings.scheduler != SchedulerChoice::Serial && settings.max_constraint_iterations > 0 {
             let budget = |agent| at.registers_for_tiles(settings, agent);
             let products = Products { budget: &budget, asked: &mut asked };
-            if let Ok(schedule) = self.schedule_for(at, storage, &Extra::default(), None, Some(products)) {
-                return Ok((schedule, asked));
-            }
-            asked.clear();
+            let schedule = self.schedule_for(at, storage, &Extra::default(), None, Some(products))?;
+            return Ok((schedule, asked));
         }
         Ok((self.schedule(at, storage, &Extra::default(), None)?, asked))
     }
@@ -469,9 +467,16 @@ impl Scheduled {
     /// Assigns storage, channels, depths and memory, then goes through the rounds in which loops are scheduled again
     /// for what that showed; see [`super::refine`].
     pub fn buffers(self, search: Search<'_>) -> Result<Buffered, Refusal> {
-        let Scheduled { placed, storage, schedule, given } = self;
+        let Scheduled { placed, storage, mut schedule, mut given } = self;
+        let mut search = search;
         let refined = || {
-            let buffers = search.buffers(&placed, &storage, &schedule)?;
+            let mut buffers = search.buffers(&placed, &storage, &schedule);
+            if buffers.is_err() && !given.is_empty() {
+                given.clear();
+                schedule = search.schedule(&placed, &storage, &Extra::default(), None)?;
+                buffers = search.buffers(&placed, &storage, &schedule);
+            }
+            let buffers = buffers?;
             storage::check::check(&placed.func, &buffers.webs, &buffers.rings())?;
             Refiner { placed: &placed, storage: &storage, search }.run(schedule, buffers, given)
         };

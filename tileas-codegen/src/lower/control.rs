@@ -2,7 +2,7 @@
 
 use super::columns::Stores;
 use super::{Lower, NO_PHASE, TileVal, Val, reg_ty};
-use crate::error::{Code, CodegenResult};
+use crate::error::{Code, CodegenResult, Loc};
 use crate::ir::verifier::MOST_PENDING;
 use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value, ValueDef, keys};
 use crate::nvvm::{Bb, Operand, Reg, RegTy};
@@ -21,12 +21,16 @@ pub(crate) struct Moves {
 /// Ops of a body that is written out more than once, at most.
 const MOST_IN_COPY: usize = 64;
 
+/// Ops behind an added wait among which the one it is for is looked for.
+const MOST_BEHIND: usize = 16;
+
 /// What loops and branches carry.
 type Carried = SmallVec<[Val; 8]>;
 
 impl Lower<'_> {
     /// Lowers the ops of a block up to its terminator.
     pub(super) fn block(&mut self, block: Block) -> CodegenResult<()> {
+        let around = self.b.of_op;
         let mut next = self.f.first_op(block);
         while let Some(op) = next {
             // The loop around asks for the condition of an exit.
@@ -35,18 +39,30 @@ impl Lower<'_> {
             }
             next = self.f.next_op(op);
         }
+        self.b.of_op = around;
         Ok(())
     }
 
     /// Lowers one op.
     pub(super) fn op(&mut self, op: Op) -> CodegenResult<()> {
-        let around = self.b.begin;
-        if let Some(at) = self.f.op_loc(op).range().filter(|_| self.begins) {
-            self.b.begin = at.start as u32 + 1;
+        if self.numbered {
+            self.number(op);
         }
-        let done = if self.passing { self.pass(op) } else { self.made(op) };
-        self.b.begin = around;
-        done
+        if self.passing { self.pass(op) } else { self.made(op) }
+    }
+
+    /// Says that the instructions that follow are of an op. A wait that was added is of the next one that was not, what else was added of the one
+    /// before.
+    fn number(&mut self, op: Op) {
+        let waits = matches!(
+            self.f.opcode(op),
+            Opcode::AsyncPipelineProducerAcquire | Opcode::AsyncPipelineConsumerWait
+        );
+        let behind = std::iter::successors(Some(op), |&op| self.f.next_op(op));
+        let mut numbers = behind.take(if waits { MOST_BEHIND } else { 1 }).map(|op| self.f.op_loc(op));
+        if let Some(at) = numbers.find_map(Loc::range) {
+            self.b.of_op = at.start as u32 + 1;
+        }
     }
 
     /// Lowers an op of an iteration that the agent runs.

@@ -65,8 +65,8 @@ pub struct LowerScratch {
     moves: control::Moves,
     fusion: fuse::Fusion,
     conversions: Conversions,
-    /// Whether instructions are to tell where the ops begin that they are of.
-    pub(crate) begins: bool,
+    /// Whether ops have numbers for locations, which their instructions are to have.
+    pub(crate) numbered: bool,
 }
 
 impl LowerScratch {
@@ -299,8 +299,8 @@ pub(crate) struct Lower<'a> {
     pub moves: &'a mut control::Moves,
     pub fusion: &'a mut fuse::Fusion,
     pub conversions: &'a mut Conversions,
-    /// See [`LowerScratch::begins`].
-    pub begins: bool,
+    /// See [`LowerScratch::numbered`].
+    pub numbered: bool,
     pub target: nvvm::Target,
     pub num_buffers: u32,
     pub max_instructions: usize,
@@ -352,7 +352,7 @@ impl<'a> Lower<'a> {
         target: nvvm::Target,
         scratch: &'a mut LowerScratch,
     ) -> Self {
-        let LowerScratch { spare: _, vals, units, pipes, moves, fusion, conversions, begins } = scratch;
+        let LowerScratch { spare: _, vals, units, pipes, moves, fusion, conversions, numbered } = scratch;
         conversions.clear();
         fusion.mark(f);
         vals.clear();
@@ -387,7 +387,7 @@ impl<'a> Lower<'a> {
             moves,
             fusion,
             conversions,
-            begins: *begins,
+            numbered: *numbered,
             target,
             num_buffers: 0,
             max_instructions: MAX_INSTRUCTIONS,

@@ -74,8 +74,8 @@ pub struct FuncBuilder<'f> {
     pub func: &'f mut Function,
     current: Bb,
     guard: Guard,
-    /// 1 more than where in the source text the op begins that is lowered, where that is to be known of instructions; else 0.
-    pub(crate) begin: u32,
+    /// 1 more than the number of the op that is lowered, where that is to be known of instructions; else 0.
+    pub(crate) of_op: u32,
 }
 
 impl<'f> FuncBuilder<'f> {
@@ -83,7 +83,7 @@ impl<'f> FuncBuilder<'f> {
     pub fn new(func: &'f mut Function) -> FuncBuilder<'f> {
         let current = func.block();
         func.append_block(current);
-        FuncBuilder { func, current, guard: Guard::default(), begin: 0 }
+        FuncBuilder { func, current, guard: Guard::default(), of_op: 0 }
     }
 
     /// A fresh register.
@@ -112,8 +112,8 @@ impl<'f> FuncBuilder<'f> {
         let guard = std::mem::take(&mut self.guard);
         let inst = self.func.make_inst(op, operands, guard);
         self.func.append_inst(self.current, inst);
-        if self.begin != 0 {
-            self.func.begins[inst] = self.begin;
+        if self.of_op != 0 {
+            self.func.of_op[inst] = self.of_op;
         }
         inst
     }

@@ -383,8 +383,8 @@ pub struct Function {
     pub blocks: PrimaryMap<Bb, BlockData>,
     pub(crate) layout: Vec<Bb>,
     pub(crate) comments: Vec<(Inst, String)>,
-    /// By instruction: 1 more than where in the source text the op begins that it is of, where that is asked for.
-    pub(crate) begins: SecondaryMap<Inst, u32>,
+    /// By instruction: 1 more than the number of the op that it is of, where that is asked for.
+    pub(crate) of_op: SecondaryMap<Inst, u32>,
 }
 
 impl Function {
@@ -405,7 +405,7 @@ impl Function {
             blocks: PrimaryMap::new(),
             layout: Vec::new(),
             comments: Vec::new(),
-            begins: SecondaryMap::new(),
+            of_op: SecondaryMap::new(),
         }
     }
 
@@ -426,7 +426,7 @@ impl Function {
             blocks,
             layout,
             comments,
-            begins,
+            of_op,
         } = &mut self;
         (*own_name, *is_kernel, *linkage, *launch) =
             (name.into(), true, Linkage::Visible, LaunchBounds::default());
@@ -439,7 +439,7 @@ impl Function {
         blocks.clear();
         layout.clear();
         comments.clear();
-        begins.clear();
+        of_op.clear();
         self
     }
 

@@ -38,20 +38,12 @@ impl Default for PtxOptions {
 pub struct Lines {
     /// Names of files.
     pub files: Vec<String>,
-    /// Where ops begin in the source text, in order, and the file (an index), line and column (from 1) of each.
-    pub places: Vec<(u32, Place)>,
+    /// By number of an op: file (an index), line and column (from 1).
+    pub places: Vec<Option<Place>>,
 }
 
 /// File, line and column.
 pub type Place = (u32, u32, u32);
-
-impl Lines {
-    /// The place of an op that begins there.
-    fn at(&self, begin: u32) -> Option<Place> {
-        let n = self.places.binary_search_by_key(&begin, |p| p.0).ok()?;
-        Some(self.places[n].1)
-    }
-}
 
 /// What was emitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -200,8 +192,8 @@ fn texts(module: &Module, out: &mut String) {
 }
 
 /// Says where what follows comes from, if that has not been said last.
-fn line(out: &mut Text, lines: &Lines, begin: u32, said: &mut Option<Place>) {
-    let place = begin.checked_sub(1).and_then(|at| lines.at(at));
+fn line(out: &mut Text, lines: &Lines, number: u32, said: &mut Option<Place>) {
+    let place = number.checked_sub(1).and_then(|n| *lines.places.get(n as usize)?);
     let Some((file, line, column)) = place.filter(|_| place != *said) else { return };
     *said = place;
     out.text("    .loc ");
@@ -249,10 +241,13 @@ impl PtxEmitter {
             module.target
         );
         for (n, file) in (1..).zip(lines.iter().flat_map(|l| &l.files)) {
-            let name: String = file
-                .chars()
-                .map(|c| if c.is_control() || matches!(c, '"' | '\\') { '_' } else { c })
-                .collect();
+            // The assembler reads ASCII alone.
+            let plain = |c| match c {
+                '\\' => '/',
+                ' '..='~' if c != '"' => c,
+                _ => '_',
+            };
+            let name: String = file.chars().map(plain).collect();
             let _ = write!(out, "\n.file {n} \"{name}\"");
         }
         if lines.is_some_and(|l| !l.files.is_empty()) {
@@ -346,7 +341,7 @@ impl PtxEmitter {
                     }
                     Branch::AsIs => {
                         if let Some(lines) = lines {
-                            line(out, lines, func.begins[inst], &mut said);
+                            line(out, lines, func.of_op[inst], &mut said);
                         }
                         if !commented && usual::push(out, func, &self.names, func.look(inst)) {
                             instructions += 1;

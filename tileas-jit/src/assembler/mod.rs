@@ -58,7 +58,7 @@ pub trait Assembler: Send + Sync {
 pub struct Options {
     /// 0 to 3.
     pub opt_level: u8,
-    /// Whether the machine code says which line of the PTX it is of.
+    /// Whether the machine code says which line it is of: of the source, where the PTX names that (option `line-info`), else of the PTX.
     pub line_info: bool,
     /// More options, as ptxas takes them. The driver's linker has none.
     pub extra: Vec<String>,
