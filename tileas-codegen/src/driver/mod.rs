@@ -324,7 +324,8 @@ impl Context {
         }
         note_origins(module, &mut run.warnings);
         if let Some(numbered) = &self.numbered {
-            run.warnings.iter_mut().for_each(|w| numbered.restore_said(w, &module.functions));
+            let of_loops = run.kernels.iter_mut().flat_map(|k| &mut k.schedule).flat_map(|s| &mut s.warnings);
+            run.warnings.iter_mut().chain(of_loops).for_each(|w| numbered.restore_said(w, &module.functions));
             let functions = run.kernels.iter_mut().flat_map(|k| [&mut k.placed, &mut k.materialized]);
             functions.flatten().for_each(|f| numbered.restore(f));
         }
