@@ -116,7 +116,7 @@ fn ptx_names_lines_of_the_source() {
     std::fs::write(&file, text).expect("writable");
     let file = file.to_str().expect("UTF-8");
     let (status, ptx, _) = tileas(&["compile", file, "--set", "line-info"], b"");
-    let (own, python) = (format!(".file 2 \"{file}\"\n"), ".file 1 \"model.py\"\n");
+    let (own, python) = (format!(".file 1 \"{file}\"\n"), ".file 2 \"model.py\"\n");
     assert!(status == 0 && ptx.contains(&own) && ptx.contains(python), "{ptx}");
     let lines: Vec<&str> = ptx.lines().map(str::trim).collect();
     let behind = |place: &str, op: &str| {
@@ -124,9 +124,9 @@ fn ptx_names_lines_of_the_source() {
         let piece = lines[from + 1..].iter().take_while(|l| !l.starts_with(".loc"));
         assert!(piece.clone().any(|l| l.contains(op)), "{op} behind {place}: {ptx}");
     };
-    behind(".loc 2 2 3", "ld.global");
-    behind(".loc 1 12 5", "add");
-    behind(".loc 2 4 3", "st.global");
+    behind(".loc 1 2 3", "ld.global");
+    behind(".loc 2 12 5", "add");
+    behind(".loc 1 4 3", "st.global");
     assert!(!tileas(&["compile", file], b"").1.contains(".loc"));
 }
 

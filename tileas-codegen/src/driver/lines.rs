@@ -117,8 +117,10 @@ mod tests {
         let (numbered, lines) = Numbered::of(&module);
         assert_eq!(lines.lines.files, ["dir/k.tileas", "a:b.py"]);
         let places: Vec<Place> = lines.lines.places.iter().copied().flatten().collect();
-        let first = |line: u32| places.iter().find(|p| p.0 == 0 && p.1 == line).map(|p| p.2);
-        assert_eq!((first(2), first(3), first(4)), (Some(3), None, Some(3)), "{places:?}");
+        for place in [(0, 2, 3), (0, 4, 3), (0, 5, 3)] {
+            assert!(places.contains(&place), "{places:?}");
+        }
+        assert!(!places.iter().any(|p| p.0 == 0 && p.1 == 3), "{places:?}");
         assert!(places.contains(&(1, 12, 5)), "{places:?}");
         // Without a text only what is said counts, and numbers are taken back.
         let mut func = numbered.functions[0].clone();
