@@ -155,8 +155,7 @@ fn scratch(
     opts: &BufferOptions,
 ) -> CodegenResult<SmallVec<[memory::Scratch; 2]>> {
     let mut most: SmallVec<[(u32, Option<Op>); 4]> = SmallVec::from_elem((0, None), plan.agents.len());
-    for &(op, bytes) in &storage.scratch {
-        let Some(agent) = plan.op_agent[op].expand() else { continue };
+    for &(op, agent, bytes) in &storage.scratch {
         // Twice, where that is little: exchanges that take turns need one barrier each.
         let bytes = match bytes {
             small if small <= TURNS => 2 * small,

@@ -114,13 +114,11 @@ impl Search<'_> {
     ) -> CodegenResult<(ScheduleAnalysis, Vec<Constraint>)> {
         let settings = self.settings;
         let mut asked = Vec::new();
-        if settings.scheduler != SchedulerChoice::Serial && settings.max_constraint_iterations > 0 {
-            let budget = |agent| at.registers_for_tiles(settings, agent);
-            let products = Products { budget: &budget, asked: &mut asked };
-            let schedule = self.schedule_for(at, storage, &Extra::default(), None, Some(products))?;
-            return Ok((schedule, asked));
-        }
-        Ok((self.schedule(at, storage, &Extra::default(), None)?, asked))
+        let budget = |agent| at.registers_for_tiles(settings, agent);
+        let refines = settings.scheduler != SchedulerChoice::Serial && settings.max_constraint_iterations > 0;
+        let products = refines.then_some(Products { budget: &budget, asked: &mut asked });
+        let schedule = self.schedule_for(at, storage, &Extra::default(), None, products)?;
+        Ok((schedule, asked))
     }
 
     /// Storage, channels, depths and memory for schedules.

@@ -1011,7 +1011,8 @@ impl<'a> Assignment<'a> {
                 let mut cost = 0;
                 if to.is_some() {
                     if let Some(want) = wanted(func, op, value, &map) {
-                        cost = self.new_cost(&at, &want, bits).saturating_mul(weight);
+                        let (a, b) = (self.number(at), self.number(want));
+                        cost = self.convert_cost((a, &at), (b, &want), bits).saturating_mul(weight);
                     }
                 } else if matches!(func.opcode(op), Opcode::Reduce | Opcode::Combine | Opcode::Scan) {
                     let axis = func.attr_int(op, keys::AXIS).and_then(|a| usize::try_from(a).ok());

@@ -26,7 +26,7 @@ pub mod webs;
 
 use crate::error::CodegenResult;
 use crate::ir::{Function, Op, Value};
-use crate::plan::AgentPlan;
+use crate::plan::{Agent, AgentPlan};
 use carried::Carried;
 use webs::{Web, Webs};
 
@@ -38,7 +38,7 @@ pub struct Storage {
     /// Tiles whose every version has a slot of its own.
     pub carried: Vec<Carried>,
     /// Bytes that register ops take for themselves, of those that take any.
-    pub scratch: Vec<(Op, u32)>,
+    pub scratch: Vec<(Op, Agent, u32)>,
 }
 
 impl Storage {

@@ -10,7 +10,7 @@ use crate::ir::layouts::register_map;
 use crate::ir::{Function, Op, Opcode, Scalar, Value, keys};
 use crate::layout::gf2::Columns;
 use crate::layout::{Axes, LinearMap, Means, Plan};
-use crate::plan::AgentPlan;
+use crate::plan::{Agent, AgentPlan};
 use rustc_hash::FxHashMap;
 
 /// log2 of the most bytes that a conversion takes at once; larger tiles go in rounds, where they can.
@@ -191,12 +191,12 @@ fn bytes(func: &Function, op: Op, warps: u32, conversions: &mut Conversions) -> 
     if bytes == 0 { 0 } else { bytes.next_power_of_two() }
 }
 
-/// What each op of a placed function takes that takes any, in program order.
-pub fn all_bytes(func: &Function, plan: &AgentPlan) -> Vec<(Op, u32)> {
+/// What each op of a placed function takes that takes any, and whose it is, in program order.
+pub fn all_bytes(func: &Function, plan: &AgentPlan) -> Vec<(Op, Agent, u32)> {
     let mut conversions = Conversions::default();
     let bytes = |op: Op| {
         let agent = plan.op_agent[op].expand()?;
-        Some((op, bytes(func, op, plan.agents[agent].warps, &mut conversions))).filter(|(_, n)| *n > 0)
+        Some((op, agent, bytes(func, op, plan.agents[agent].warps, &mut conversions))).filter(|x| x.2 > 0)
     };
     func.ops().filter_map(bytes).collect()
 }
