@@ -1,6 +1,6 @@
 //! Discardable attributes may come and go without a change: what stages of the compiler note for later ones is inherent.
 
-mod corpus;
+use crate::corpus;
 
 use tileas_codegen::ir::{AttrData, AttrDict, Module, keys};
 use tileas_codegen::{Context, Settings, Stage};

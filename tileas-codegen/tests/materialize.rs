@@ -1,6 +1,6 @@
 //! Buffers and materialisation: placed kernels through webs, channels, depths, code and the post-verifier.
 
-mod sim;
+use crate::sim;
 
 use tileas_codegen::Code;
 use tileas_codegen::ir::{

@@ -1,7 +1,7 @@
 //! The text form of the thread-level IR: what prints parses, prints the same and emits the same PTX; errors are located;
 //! no text makes the parser panic.
 
-mod corpus;
+use crate::corpus;
 
 use tileas_codegen::nvvm::{self, Module};
 use tileas_codegen::testing::nvvm::{parse, verify};

@@ -12,7 +12,7 @@
 //! All kernels are verified and run; one in five is damaged, some 5000 mutants, or all of them with `TILEAS_ALL_MUTANTS=1` (25 000, two minutes more). The kernels
 //! are dealt to four tests, which run in parallel.
 
-mod sim;
+use crate::sim;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Registers as counted here against registers as ptxas assigns them, on every kernel of the file tests; and what planned
-//! spills are worth. `cargo test -p tileas-codegen --test registers -- --nocapture` prints the tables of
+//! spills are worth. `cargo test -p tileas-codegen --test all -- --nocapture registers::` prints the tables of
 //! `docs/registers.md`. Needs `PTXAS`; without it nothing is checked, unless `TILEAS_REQUIRE_PTXAS` is set.
 
-mod corpus;
+use crate::corpus;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -2,7 +2,7 @@
 //! What that page has passes for and thread-level code gives no work to is counted here over all kernels of the file tests: a count that is
 //! no longer 0 says that there is work now.
 
-mod corpus;
+use crate::corpus;
 
 use std::collections::HashMap;
 use tileas_codegen::ir::{Opcode, parse_module};

@@ -1,8 +1,6 @@
 //! Clusters: right kernels give one result under all timings, and each damage is found by the detector that is meant to.
 
-mod common;
-#[path = "common/clusters.rs"]
-mod kernels;
+use crate::common::{self, clusters as kernels};
 
 use common::*;
 use kernels::*;

@@ -1,6 +1,6 @@
 //! Exhaustive search on tiny kernels: right ones have one result in all orders, wrong ones fail in some.
 
-mod common;
+use crate::common;
 
 use common::*;
 use tileas_emu::num::format::F32;

@@ -1,7 +1,7 @@
 //! Whole kernels against a plain matrix product, in all modes, with and without detectors. `TILEAS_SEEDS=32` runs that many
 //! seeds.
 
-mod common;
+use crate::common;
 
 use common::*;
 use tileas_emu::*;

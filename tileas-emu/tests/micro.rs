@@ -1,9 +1,7 @@
 //! The micro-kernels: assembled by ptxas where it is at hand, and run by the emulator against the
 //! expected bytes under several timings.
 
-#[path = "support/launch.rs"]
-mod launch;
-mod support;
+use crate::support::{self, launch};
 
 use std::collections::BTreeSet;
 

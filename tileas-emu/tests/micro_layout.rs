@@ -1,7 +1,7 @@
 //! The layouts of the crate against the expected bytes of the micro-kernels, which were made by
 //! reshaping arrays: every matrix, copy and tensor-memory case is computed without the interpreter.
 
-mod support;
+use crate::support;
 
 use support::{Case, cases, words};
 use tileas_emu::layout::Swizzle;

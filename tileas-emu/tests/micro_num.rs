@@ -1,7 +1,7 @@
 //! The arithmetic of the crate against the expected bytes of the micro-kernels, which were made
 //! with rationals: every section is evaluated without the interpreter.
 
-mod support;
+use crate::support;
 
 use support::{Case, cases, words};
 use tileas_emu::num::approx::{Fun, div_accepts};

@@ -1,6 +1,6 @@
 //! Small modules: each kind of misuse is reported with its code; arithmetic agrees with the host.
 
-mod common;
+use crate::common;
 
 use common::*;
 use tileas_emu::num::format::F32;

@@ -6,11 +6,8 @@
 //! timings ends in a fault or a wrong result. `TILEAS_MUTANTS=n` prints all verdicts, with
 //! n timings for each mutant.
 
-mod common;
-#[path = "common/clusters.rs"]
-mod kernels;
-#[path = "common/mutants.rs"]
-mod rules;
+use crate::common::mutants as rules;
+use crate::common::{self, clusters as kernels};
 
 use common::*;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Wrong kernels made from right ones: each mutation must be found, by the detector that is meant to.
 
-mod common;
+use crate::common;
 
 use common::*;
 use tileas_emu::*;

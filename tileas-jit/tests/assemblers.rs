@@ -3,6 +3,7 @@
 //! `PTXAS` and `NVJITLINK` name the real ones; without them the tests that need them say so and pass, unless
 //! `TILEAS_REQUIRE_PTXAS` is set. `cargo xtask test` sets all three.
 
+use crate::alone;
 use std::path::PathBuf;
 use std::time::Duration;
 use tileas_jit::assembler::{Ladder, NvJitLink, Options, Ptxas};
@@ -116,8 +117,10 @@ fn nvjitlink_stays_loaded() {
     // Alone in a process: other tests have it loaded too.
     if std::env::var_os("TILEAS_TEST_CHILD").is_none() {
         let mut child = std::process::Command::new(std::env::current_exe().expect("is known"));
-        let child = child.args(["--exact", "nvjitlink_stays_loaded"]).env("TILEAS_TEST_CHILD", "1");
-        assert!(child.status().expect("starts").success());
+        let child = child.args(alone("assemblers::nvjitlink_stays_loaded")).env("TILEAS_TEST_CHILD", "1");
+        let output = child.output().expect("starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
         return;
     }
     let mapped = || std::fs::read_to_string("/proc/self/maps").expect("is there").contains("libnvJitLink");

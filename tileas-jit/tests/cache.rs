@@ -1,5 +1,6 @@
 //! Caches under everything that happens to them: threads, processes that are killed, damaged files, full and read-only disks.
 
+use crate::alone;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
@@ -61,7 +62,7 @@ fn contents(n: u64) -> Vec<u8> {
 /// The test of that name in a process of its own, which finds `folder`.
 fn child(test: &str, folder: &Path) -> Command {
     let mut child = Command::new(std::env::current_exe().expect("a path"));
-    child.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(FOLDER, folder);
+    child.args(alone(&format!("cache::{test}"))).env(FOLDER, folder);
     child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     child
 }
@@ -356,7 +357,8 @@ fn on_small_disk(test: &str, then: &str) -> Option<String> {
         return None;
     }
     let exe = std::env::current_exe().expect("a path");
-    let run = format!("{then}; exec \"{}\" {test} --exact --nocapture --test-threads=1", exe.display());
+    let run =
+        format!("{then}; exec \"{}\" cache::{test} --exact --nocapture --test-threads=1", exe.display());
     let output = mount(&run).env(FOLDER, folder.path()).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
@@ -409,7 +411,7 @@ fn a_read_only_disk_is_read() {
     }
     let exe = std::env::current_exe().expect("a path");
     let first = format!(
-        "\"{}\" a_read_only_disk_is_read --exact --nocapture && mount -o remount,ro \"$0\"",
+        "\"{}\" cache::a_read_only_disk_is_read --exact --nocapture && mount -o remount,ro \"$0\"",
         exe.display()
     );
     let said = on_small_disk("a_read_only_disk_is_read", &first);

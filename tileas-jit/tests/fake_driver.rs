@@ -5,6 +5,7 @@
 
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
+use crate::alone;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -47,11 +48,11 @@ fn with_fake(test: &str, variables: &[(&str, &str)], body: fn()) -> Option<Strin
     let log = folder.join(format!("{test}.log"));
     std::fs::write(&log, "").expect("the log is written");
     let mut child = Command::new(std::env::current_exe().expect("a path"));
-    child.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+    child.args(alone(&format!("fake_driver::{test}")));
     child.env("LD_LIBRARY_PATH", folder).env(LOG, &log).envs(variables.iter().copied());
     let output = child.output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
     Some(std::fs::read_to_string(&log).expect("the log is read"))
 }
 

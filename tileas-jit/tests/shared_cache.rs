@@ -5,6 +5,7 @@
 
 #![cfg(feature = "shared-services")]
 
+use crate::alone;
 use opendal::Operator;
 use std::ffi::OsStr;
 use std::net::{TcpListener, TcpStream};
@@ -73,7 +74,7 @@ fn exercise(test: &str, store: &Store) {
     // In a process of its own.
     let child = || {
         let mut child = Command::new(std::env::current_exe().expect("a path"));
-        child.args([test, "--exact", "--nocapture", "--test-threads=1"]).stdin(Stdio::null());
+        child.args(alone(&format!("shared_cache::{test}"))).stdin(Stdio::null());
         let lines: Vec<String> = store.0.iter().map(|(a, b)| format!("{a}={b}")).collect();
         child.env(STORE, lines.join("\n")).stdout(Stdio::piped()).stderr(Stdio::piped());
         child.spawn().expect("it runs")

@@ -1,6 +1,6 @@
 //! Files of a front end: read, checked, written back; damaged in every way.
 
-mod common;
+use crate::common;
 
 use common::{FILES, check, file, read};
 use tileas_tileir::{

@@ -1,9 +1,7 @@
 //! What becomes of kernels: each form of each operation is lowered or refused with a code, and what is made passes the
 //! compiler's own checks.
 
-mod common;
-#[path = "common/ops.rs"]
-mod ops;
+use crate::common::{self, ops};
 
 use common::{FILES, read};
 use ops::{GOOD, lines, module};

@@ -1,8 +1,6 @@
 //! A module for each operation: right ones in all versions, wrong ones with the error they must raise.
 
-mod common;
-#[path = "common/ops.rs"]
-mod ops;
+use crate::common::{self, ops};
 
 use common::check;
 use ops::{GOOD, lines, module};

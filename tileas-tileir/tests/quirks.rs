@@ -1,6 +1,6 @@
 //! Files made byte by byte: what writers do differently, what versions changed, and each error of the reader.
 
-mod common;
+use crate::common;
 
 use common::{check, file, read};
 use tileas_tileir::{

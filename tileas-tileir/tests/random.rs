@@ -1,6 +1,6 @@
 //! Files damaged at random, and random bytes behind a header: no panic, and what is accepted survives being written.
 
-mod common;
+use crate::common;
 
 use arbtest::arbitrary::{Result, Unstructured};
 use common::{FILES, check};

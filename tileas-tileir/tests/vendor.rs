@@ -3,9 +3,7 @@
 //! `TILEIRDISASM` names it; without it nothing is compared, unless `TILEAS_REQUIRE_TILEIR` is set. `TILEIR_FILES` may name a
 //! folder with further files.
 
-mod common;
-#[path = "common/ops.rs"]
-mod ops;
+use crate::common::{self, ops};
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -5,7 +5,8 @@
 //! "```layers CRATE". A module is an entry directly under `src/`. In a block every line is a row of modules; a module
 //! imports from rows above its own, nothing from its own row or below.
 //!
-//! Fails on a cycle between modules, on an import against the picture, and on a module that the picture of its crate leaves out.
+//! Fails on a cycle between modules, on an import against the picture, on a module that the picture of its crate leaves out, and on a file of tests
+//! that no program runs.
 //! Cycles between the files of one folder, and those of crates without a picture, are listed and fail nothing.
 
 use anyhow::{Context, Result, bail};
@@ -44,6 +45,7 @@ pub fn check(root: &Path) -> Result<()> {
         if let Some(rows) = drawn {
             against(&name, rows, &source, &mut wrong);
         }
+        left_out(&name, &folder, &mut wrong)?;
     }
     for name in pictures.keys().filter(|name| *name != "tileas" && !root.join(name).is_dir()) {
         wrong.push(format!("the picture shows `{name}`, which is no crate"));
@@ -52,6 +54,23 @@ pub fn check(root: &Path) -> Result<()> {
         return Ok(());
     }
     bail!("{}", wrong.join("\n"))
+}
+
+/// Files of tests that no program has: where `tests/main.rs` lists them, Cargo does not look for them.
+fn left_out(name: &str, folder: &Path, wrong: &mut Vec<String>) -> Result<()> {
+    let Ok(main) = std::fs::read_to_string(folder.join("tests/main.rs")) else { return Ok(()) };
+    let manifest = std::fs::read_to_string(folder.join("Cargo.toml"))?;
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder.join("tests"))?.filter_map(|e| Some(e.ok()?.path())).collect();
+    files.sort();
+    for file in files.iter().filter(|file| file.extension().is_some_and(|e| e == "rs")) {
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+        let listed = main.lines().any(|line| line == format!("mod {stem};"));
+        if stem != "main" && !listed && !manifest.contains(&format!("\"tests/{stem}.rs\"")) {
+            wrong.push(format!("{name}: tests/{stem}.rs is neither in tests/main.rs nor in Cargo.toml"));
+        }
+    }
+    Ok(())
 }
 
 /// The rows of modules by crate.

@@ -1,7 +1,5 @@
 //! The kernels of the file tests as a corpus: everything below `kernels` and `execute`, with its options.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::path::Path;
 use tileas_codegen::isa::SharedIsa;
 use tileas_codegen::{Context, Settings, Stage, nvvm};

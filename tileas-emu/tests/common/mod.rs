@@ -1,6 +1,9 @@
 //! Matrices and references shared by the tests.
 #![allow(dead_code)]
 
+pub mod clusters;
+pub mod mutants;
+
 use tileas_emu::num::{Cvt, Format, Rounding, f32_from, f32_to};
 use tileas_emu::*;
 

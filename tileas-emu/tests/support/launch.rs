@@ -1,7 +1,5 @@
 //! Launches a case of `tests/micro` in the emulator.
 
-#![allow(dead_code)]
-
 use serde_json::Value;
 use tileas_emu::{
     Arg, BufferId, Launch, Machine, MapDesc, Memory, NoTrace, OobFill, Program, RunOptions, Swizzle, TmaType,

@@ -1,7 +1,9 @@
 //! Reads the launch descriptions of `tests/micro` and their data.
 
-// Each test file uses a part of this.
+// An example uses a part of this.
 #![allow(dead_code)]
+
+pub mod launch;
 
 use std::path::{Path, PathBuf};
 

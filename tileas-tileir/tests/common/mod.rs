@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each user takes a part")]
 
+pub mod ops;
+
 use tileas_tileir::{Limits, Module, Version};
 
 macro_rules! files {

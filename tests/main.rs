@@ -1,0 +1,6 @@
+//! The command's tests, in one program.
+
+mod cli;
+mod embed;
+mod readme;
+mod run;

@@ -1,0 +1,4 @@
+//! The tests of pictures and explanations, in one program.
+
+mod explain;
+mod pictures;

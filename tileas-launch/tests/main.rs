@@ -1,0 +1,4 @@
+//! The tests of descriptors, in one program.
+
+mod launch;
+mod page;

@@ -1,0 +1,4 @@
+//! The tuner's tests, in one program.
+
+mod errors;
+mod gemm;
