@@ -4,11 +4,12 @@
 //! ([`Memory::recycle`]) give their allocations to the next analysis.
 
 use super::webs::Event;
-use super::{Edges, LoopSchedule, NodeInfo, ScheduleAnalysis, ScheduledRegion};
+use super::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
 use crate::constraints::Group;
 use crate::ir::{Op, Value};
 use crate::isa::{PoolId, SlotId};
 use crate::schedule::{Node, PoolUse, Problem, RegionSchedule, Use};
+use crate::storage::footprint::Footprint;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 use rustc_hash::FxHashMap;
@@ -40,6 +41,54 @@ pub struct Memory {
     // The boxes are allocations as well.
     #[allow(clippy::vec_box)]
     loops: Vec<Box<LoopSchedule>>,
+}
+
+/// What the edges need to know of a node.
+#[derive(Clone, Default)]
+pub(super) struct NodeInfo {
+    pub(super) footprint: Footprint,
+    /// Cycles for which it reads its sources.
+    pub(super) hold: u32,
+    /// A dot by itself, not one in an `if`.
+    pub(super) is_dot: bool,
+    /// An `if`.
+    pub(super) is_region: bool,
+}
+
+/// Edges under construction: unique in (from, to, distance), the largest latency wins; `true`: a value lives along it.
+#[derive(Default)]
+pub(super) struct Edges {
+    pub(super) list: Vec<(Node, Node, u32, u32, bool)>,
+    index: FxHashMap<(Node, Node, u32), usize>,
+}
+
+impl Edges {
+    pub(super) fn clear(&mut self) {
+        let Edges { list, index } = self;
+        list.clear();
+        index.clear();
+    }
+
+    /// An edge along which a value goes.
+    pub(super) fn carry(&mut self, from: Node, to: Node, latency: u32, distance: u32) {
+        self.add(from, to, latency, distance, true);
+    }
+
+    /// An edge that only orders.
+    pub(super) fn order(&mut self, from: Node, to: Node, latency: u32, distance: u32) {
+        self.add(from, to, latency, distance, false);
+    }
+
+    fn add(&mut self, from: Node, to: Node, latency: u32, distance: u32, value: bool) {
+        // Where two ops have one cycle of an iteration, the agent runs first what stands first in the program, whatever the
+        // iteration.
+        let latency = if distance > 0 && to < from { latency.max(1) } else { latency };
+        let at = *self.index.entry((from, to, distance)).or_insert(self.list.len());
+        match self.list.get_mut(at) {
+            Some(edge) => (edge.2, edge.4) = (edge.2.max(latency), edge.4 | value),
+            None => self.list.push((from, to, latency, distance, value)),
+        }
+    }
 }
 
 /// What a problem is filled with.
