@@ -26,6 +26,7 @@
 mod assign;
 pub mod chains;
 pub mod dce;
+mod derive;
 mod emit;
 mod operands;
 pub mod pressure;

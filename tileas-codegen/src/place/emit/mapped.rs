@@ -1,7 +1,7 @@
 //! Ops of chains in which each tile has a layout of its own, and the conversions between them.
 
-use super::super::assign;
 use super::super::chains::{Chain, Family, reads_piece};
+use super::super::derive;
 use super::super::operands::{acc_moved, operand_layout};
 use super::loops::Slice;
 use super::{Item, Placer};
@@ -96,7 +96,7 @@ impl Placer<'_> {
             return Ok(made);
         }
         let Some(op) = self.func.defining_op(v) else { return Err(self.no_layout(v)) };
-        let Some(source) = assign::source_of(self.func, op) else { return Err(self.no_layout(v)) };
+        let Some(source) = derive::source_of(self.func, op) else { return Err(self.no_layout(v)) };
         let made = match self.func.opcode(op) {
             Opcode::ConvertLayout => self.get_in(source, c, block, Some(map))?,
             Opcode::Reshape => {
@@ -104,7 +104,7 @@ impl Placer<'_> {
                 self.again(op, &[operand], layout)
             }
             Opcode::Permute => {
-                let before = assign::permuted_back(self.func, op, map).ok_or_else(|| self.no_layout(v))?;
+                let before = derive::permuted_back(self.func, op, map).ok_or_else(|| self.no_layout(v))?;
                 let operand = self.get_in(source, c, block, Some(&before))?;
                 self.again(op, &[operand], layout)
             }
@@ -147,7 +147,7 @@ impl Placer<'_> {
         for &v in &sources[1..] {
             operands.push(self.get_in(v, c, block, Some(&at))?);
         }
-        let map = assign::derived(self.func, op, &at).ok_or_else(|| self.no_layout(first))?;
+        let map = derive::derived(self.func, op, &at).ok_or_else(|| self.no_layout(first))?;
         let results: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.results(op));
         let mut types: SmallVec<[Type; 4]> = SmallVec::new();
         for &r in &results {
@@ -170,13 +170,13 @@ impl Placer<'_> {
     fn follow(&mut self, op: Op, source: Value, c: Chain, block: Block) -> CodegenResult<Value> {
         let mut operand = self.get_in(source, c, block, None)?;
         let Some(at) = self.map_of_placed(c, operand) else { return Err(self.no_layout(source)) };
-        let map = match assign::derived(self.func, op, &at) {
+        let map = match derive::derived(self.func, op, &at) {
             Some(map) => map,
             None => {
                 // What is cut off has to be whole registers.
-                let better = assign::sliceable(self.func, op, &at).ok_or_else(|| self.no_layout(source))?;
+                let better = derive::sliceable(self.func, op, &at).ok_or_else(|| self.no_layout(source))?;
                 operand = self.in_layout(operand, c, &better)?;
-                assign::derived(self.func, op, &better).ok_or_else(|| self.no_layout(source))?
+                derive::derived(self.func, op, &better).ok_or_else(|| self.no_layout(source))?
             }
         };
         let Some(result) = self.func.result(op) else { return Err(self.no_layout(source)) };
@@ -314,7 +314,7 @@ impl Placer<'_> {
                     .ok_or_else(|| self.no_layout(result))?;
                 let mut operands: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.operands(op));
                 for v in &mut operands {
-                    let want = assign::wanted(self.func, op, *v, &map);
+                    let want = derive::wanted(self.func, op, *v, &map);
                     *v = self.get_in(*v, c, block, want.as_ref())?;
                 }
                 let segments: SmallVec<[u32; 8]> = SmallVec::from_slice(self.func.segments(op));
@@ -351,7 +351,7 @@ impl Placer<'_> {
             if !self.func.value_data(*v).is_tile() {
                 continue;
             }
-            let want = map.as_ref().and_then(|m| assign::wanted(self.func, op, *v, m));
+            let want = map.as_ref().and_then(|m| derive::wanted(self.func, op, *v, m));
             *v = self.get_in(*v, c, block, want.as_ref())?;
         }
         let segments: SmallVec<[u32; 8]> = SmallVec::from_slice(self.func.segments(op));
