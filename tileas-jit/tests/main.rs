@@ -1,9 +1,8 @@
-//! The tests of compiling and launching at run time, in one program.
+//! The tests of compiling and launching at run time, in one program. `devices` is one of its own: it goes to machines with a GPU.
 
 mod assemblers;
 mod cache;
 mod codes;
-mod devices;
 mod fake_driver;
 mod shared_cache;
 

@@ -52,7 +52,7 @@ pub fn make(places: &Places, python: &PythonTools, dev: bool, dry: bool) -> Resu
         true => (
             vec!["test", "--workspace", "--no-run", "--test", "devices"],
             vec!["build", "--workspace", "--example", "dump"],
-            vec!["test", "--workspace", "--no-run", "--test", "cli"],
+            vec!["test", "--workspace", "--no-run", "--test", "all"],
             vec!["build", "--workspace", "--example", "device"],
         ),
         false => (

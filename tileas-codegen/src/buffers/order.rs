@@ -8,8 +8,8 @@
 //! token that runs forward. Completion: threads have passed the access; the lane that stored has waited for its bulk
 //! groups; a TMA load is complete for those who waited for its tile, so they, not the load agent, give the token; where all
 //! of them wait behind the access that must come later, its agent waits for the tile itself.
-//! What threads write and an engine then reads or overwrites needs a fence besides: such a pair is ordered by tokens that
-//! publish global memory alone, however many other ways there are.
+//! What threads write and an engine then reads or overwrites needs a fence besides, and so does what they read and an engine overwrites: such a pair
+//! is ordered by what publishes memory alone, however many other ways there are.
 //! Exclusion: the ops of a serial group that spans agents follow each other by tokens that close over the iteration.
 //! An access that acquires comes before all that follow it, one that releases behind all that stand before it, whatever they touch.
 //! Left to program order: what one thread reads and writes itself. A tile whose layout gives an element to several threads
@@ -289,7 +289,8 @@ fn block_tokens(
             class: if y.key.class == Class::Mma { Class::Sync } else { y.key.class },
         };
         let proxy = x.touched.write && class == Class::Sync && waiter.class != Class::Sync
-            || x.touched.write && class == Class::Bulk;
+            || x.touched.write && class == Class::Bulk
+            || overwrites_read(x, y);
         let publish = if proxy { Publish::Global } else { Publish::None };
         if !across {
             add(found, &mut sync, block, (giver, item), (waiter, y.item), false, publish);
@@ -322,19 +323,29 @@ fn block_tokens(
     Ok(())
 }
 
-/// Whether the second access sees what the first one wrote only behind a proxy fence of the threads that wrote it.
+/// Whether the second access comes behind the first one only by a proxy fence of the threads that made that.
 fn crosses_proxies(x: &Access, y: &Access) -> bool {
     // What an acquire makes visible an engine may load; what it stores only comes later.
     let sees = y.key.class == Class::Tma || y.key.class == Class::Bulk && x.touched.view == y.touched.view;
-    x.touched.write && x.key.class == Class::Sync && sees
+    x.touched.write && x.key.class == Class::Sync && sees || overwrites_read(x, y)
 }
 
-/// Whether a token that publishes global memory orders the writes of threads before an access of an engine, at most so many
-/// iterations later.
+/// Whether an engine overwrites what threads read: behind a proxy fence of theirs, be it of global or of shared memory, since what they have read
+/// they have.
+fn overwrites_read(x: &Access, y: &Access) -> bool {
+    let stored = y.key.class == Class::Bulk && y.touched.write && x.touched.view == y.touched.view;
+    stored && x.key.class == Class::Sync && !x.touched.write
+}
+
+/// Whether a token that publishes global memory orders the accesses of threads before an access of an engine, at most so many
+/// iterations later. For reads a channel that publishes shared memory will do.
 fn fenced(sync: &Sync<'_>, found: &[PipeData], x: &Access, y: &Access, most: i64) -> bool {
     let to = (y.key.agent, y.item, Sync::wait_point(y.key));
+    let published = |p: &PipeData| {
+        p.publish == Publish::Global || p.publish == Publish::Proxy && overwrites_read(x, y)
+    };
     let tokens = found.iter().filter(|p| {
-        p.publish == Publish::Global
+        published(p)
             && p.home == sync.block
             && p.producer == Key { agent: x.key.agent, class: Class::Sync }
     });

@@ -173,7 +173,12 @@ impl Lower<'_> {
                 let a = self.b.as_reg(if wide { RegTy::B64 } else { RegTy::B32 }, a);
                 let b = if wide && matches!(code, O::Shli | O::Shri) {
                     match b {
-                        Operand::Reg(r) => self.b.cvt_u32_u64(r).into(),
+                        // Instructions take amounts of 32 bits.
+                        Operand::Reg(r) => {
+                            let most = self.b.min_u64(r, 64);
+                            self.b.cvt_u32_u64(most).into()
+                        }
+                        Operand::Imm(n) => Operand::Imm(if (0..64).contains(&n) { n } else { 64 }),
                         x => x,
                     }
                 } else {

@@ -209,8 +209,8 @@ impl<'m> Lowering<'m, '_> {
         Ok(())
     }
 
-    /// Arithmetic on truth values that is none: they are compared as numbers, and are their own magnitude; floats become truth values by way of
-    /// integers.
+    /// Arithmetic on truth values that is none: they are compared as numbers, and are their own magnitude; a float is true unless it is
+    /// zero, which is what `tileiras` makes of it (a conversion to an integer of one bit would be undefined for most).
     fn of_truths(&mut self, op: OpRef<'m>, args: &[ir::Value], elem: Scalar) -> Option<ir::Value> {
         let truth = |this: &Self, v: ir::Value| this.b.func_ref().value_data(v).elem() == Some(Scalar::I1);
         let unsigned = op.get::<Signedness>(Key::Signedness) == Some(Signedness::Unsigned);
@@ -241,9 +241,17 @@ impl<'m> Lowering<'m, '_> {
                 Some(made.results(&[ty]).finish_one())
             }
             Opcode::Ftoi if elem == Scalar::I1 => {
-                let (wide, ty) = (of(self, args[0], Scalar::I32), of(self, args[0], Scalar::I1));
-                let whole = self.b.op(Ir::Ftoi).operand(args[0]).results(&[wide]).finish_one();
-                Some(self.b.op(Ir::Trunci).operand(whole).results(&[ty]).finish_one())
+                let (ty, single) = (of(self, args[0], Scalar::I1), of(self, args[0], Scalar::F32));
+                let small = self.b.func().value_data(args[0]).elem().is_some_and(|e| e.bits() < 16);
+                let x = match small {
+                    true => self.b.op(Ir::Ftof).operand(args[0]).results(&[single]).finish_one(),
+                    false => args[0],
+                };
+                let kind = self.b.func().value_type(x);
+                let zero = self.number(ir::AttrData::Float(ir::FloatBits::new(0.0), None), kind);
+                let name = self.b.func().intern_symbol("ne");
+                let made = self.b.op(Ir::Cmpf).operand(x).operand(zero).name(keys::PREDICATE, name);
+                Some(made.results(&[ty]).finish_one())
             }
             _ => None,
         }
