@@ -113,6 +113,11 @@ impl Buffer {
         (i < self.len && !self.elem.is_float()).then(|| num::wrap(self.elem, self.bits(i) as i64))
     }
 
+    /// An integer element of whole bytes with all its bits; `None` for others.
+    pub fn whole(&self, i: usize) -> Option<i64> {
+        self.int(i).filter(|_| self.elem.bits() >= 8)
+    }
+
     /// Sets an element from a number, rounded into the type; not counted as written by a kernel.
     pub fn set(&mut self, i: usize, x: f64) {
         if i < self.len {

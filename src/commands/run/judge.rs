@@ -25,6 +25,8 @@ struct Expected {
     name: String,
     by: &'static str,
     tolerance: Tolerance,
+    /// Whether the references are doubles, which have not all bits of the elements.
+    rounded: bool,
     references: Vec<Reference>,
     /// Elements whose scale is not the sum of magnitudes, since that is not finite.
     fallen_back: usize,
@@ -78,6 +80,7 @@ impl Judge {
                 let references = buffer.written().ones().map(|i| Reference {
                     byte: v.placed.offset + i * v.placed.elem.bytes(),
                     value: buffer.number(i),
+                    integer: buffer.whole(i),
                     scale: scale(i),
                 });
                 let tolerance = for_elem(args.tol, v.placed.elem);
@@ -86,6 +89,7 @@ impl Judge {
                     name: name.clone(),
                     by: "the source",
                     tolerance,
+                    rounded: false,
                     references: references.collect(),
                     fallen_back: match falls_back {
                         true => buffer.written().ones().filter(|&i| oracle.falls_back(n, i)).count(),
@@ -115,11 +119,12 @@ impl Judge {
                     }
                     (None, None) => value.abs(),
                 };
-                Reference { byte, value, scale }
+                Reference { byte, value, integer: None, scale }
             });
             let references = references.collect();
             let (name, by) = (name.clone(), "the formula");
-            judge.list.push(Expected { name, by, tolerance, references, fallen_back });
+            let rounded = matches!(elem, Elem::Int(8, _));
+            judge.list.push(Expected { name, by, tolerance, rounded, references, fallen_back });
         }
         Ok(judge)
     }
@@ -139,6 +144,8 @@ impl Judge {
     pub fn summary(&self) -> Result<(), Failure> {
         for e in self.list.iter().filter(|e| !e.references.is_empty()) {
             let how = match e.tolerance {
+                // Formulas are of doubles.
+                Tolerance::EXACT if e.rounded => "to 53 bits".to_owned(),
                 Tolerance::EXACT => "exactly".to_owned(),
                 t => format!("within {:e} of the scale", t.relative),
             };

@@ -45,6 +45,8 @@ pub struct Reference {
     pub byte: usize,
     /// Value.
     pub value: f64,
+    /// Of an integer, the value with all its bits, which decides; its sign is that of the element's type.
+    pub integer: Option<i64>,
     /// What the tolerance is relative to.
     pub scale: f64,
 }
@@ -89,19 +91,28 @@ pub fn compare(
             return Err(Difference { message, count: 0 });
         };
         let got = view.elem.read(now);
-        if !tolerance.allows(got, r.value, r.scale) {
-            first.get_or_insert((r, got));
+        let near = match r.integer {
+            Some(n) => view.elem.same(now, n),
+            None => tolerance.allows(got, r.value, r.scale),
+        };
+        if !near {
+            let texts = match r.integer {
+                Some(n) => (view.elem.text(now), view.elem.text(&n.to_le_bytes()[..size.min(8)])),
+                None => (got.to_string(), r.value.to_string()),
+            };
+            first.get_or_insert((r, got, texts));
             count += 1;
         }
         slot.copy_from_slice(now);
     }
-    if let Some((r, got)) = first {
+    if let Some((r, got, (is, want))) = first {
         let limit = match tolerance.relative {
+            _ if r.integer.is_some() => String::new(),
             0.0 => String::new(),
             t => format!(" (difference {:e}, allowed {:e})", (got - r.value).abs(), t * r.scale),
         };
         let at = view.describe(r.byte);
-        let message = format!("{name}{at} is {got}, expected {}{limit}", r.value);
+        let message = format!("{name}{at} is {is}, expected {want}{limit}");
         return Err(Difference { message, count });
     }
     if let Some(k) = (0..after.len()).find(|&k| Some(&after[k]) != expected.get(k)) {
@@ -146,7 +157,7 @@ mod tests {
         };
         let v = place("c", &spec, 1, &mut memory).unwrap();
         let before = memory.bytes(v.buffer).to_vec();
-        let reference = |i: usize, value: f64| Reference { byte: v.byte(i), value, scale: 1.0 };
+        let reference = |i: usize, value: f64| Reference { byte: v.byte(i), value, integer: None, scale: 1.0 };
         let run = |after: &[u8], list: &[Reference]| {
             compare("c", &v, &before, after, list.iter().copied(), Tolerance::EXACT)
                 .map_err(|d| d.to_string())
@@ -158,12 +169,17 @@ mod tests {
         assert!(run(&after, &[]).unwrap_err().contains("c[1, 1]: byte"));
         let both = run(&after, &[reference(3, 1.0), reference(4, 1.0)]).unwrap_err();
         assert_eq!(both, "c[1, 0] is 5, expected 1; 2 elements differ");
+        // All bits of integers count, whatever their sign is taken for.
+        let exact = |n: i64| Reference { integer: Some(n), ..reference(4, n as f64) };
+        assert_eq!(run(&after, &[exact(9)]), Ok(()));
+        assert_eq!(run(&after, &[exact(9 - (1 << 32))]), Ok(()), "the bits of an i32");
+        assert_eq!(run(&after, &[exact(8)]), Err("c[1, 1] is 9, expected 8".into()));
         // Between the rows, and in the guard.
         for byte in [v.byte(2) + 4, 3] {
             let mut after = before.clone();
             after[byte] ^= 1;
             assert!(run(&after, &[]).unwrap_err().contains("nothing stores there"), "{byte}");
         }
-        assert!(run(&before, &[Reference { byte: 9999, value: 0.0, scale: 0.0 }]).is_err());
+        assert!(run(&before, &[Reference { byte: 9999, value: 0.0, integer: None, scale: 0.0 }]).is_err());
     }
 }

@@ -120,6 +120,23 @@ impl Elem {
         self.decode(u64::from_le_bytes(raw))
     }
 
+    /// Whether the bytes of an element are those of an integer; the upper bits of it are left out.
+    pub fn same(self, bytes: &[u8], n: i64) -> bool {
+        bytes.len() <= 8 && n.to_le_bytes()[..bytes.len()] == *bytes
+    }
+
+    /// The number that the bytes of an element stand for, with all its digits.
+    pub fn text(self, bytes: &[u8]) -> String {
+        let mut raw = [0; 8];
+        let n = bytes.len().min(8);
+        raw[..n].copy_from_slice(&bytes[..n]);
+        match self {
+            Elem::Int(8, true) => i64::from_le_bytes(raw).to_string(),
+            Elem::Int(8, false) => u64::from_le_bytes(raw).to_string(),
+            _ => self.read(bytes).to_string(),
+        }
+    }
+
     /// The number bits stand for.
     pub fn decode(self, bits: u64) -> f64 {
         match self {

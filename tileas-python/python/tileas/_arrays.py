@@ -37,7 +37,10 @@ DTYPES = {elem: name for name, elem in ELEMS.items()}
 
 def elem_of(dtype: Any) -> str:
     """The element type of a dtype."""
-    name = np.dtype(dtype).name
+    found = np.dtype(dtype)
+    if not found.isnative:
+        raise Error("E1401", f"elements of {found.str} have their bytes in the other order; astype({found.name!r}) turns them")
+    name = found.name
     if name not in ELEMS:
         raise Error("E1401", f"no kernel takes elements of type {name}; {', '.join(ELEMS)} can be taken")
     return ELEMS[name]
