@@ -529,7 +529,7 @@ fn compare(
         let references = want.written().ones().map(|i| Reference {
             byte: view.offset + i * view.elem.bytes(),
             value: want.number(i),
-                    integer: want.whole(i),
+            integer: want.whole(i),
             scale: oracle.scale(n, i),
         });
         let (before, after) = (start.memory.bytes(view.buffer), memory.bytes(view.buffer));

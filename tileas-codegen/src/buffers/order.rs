@@ -341,13 +341,10 @@ fn overwrites_read(x: &Access, y: &Access) -> bool {
 /// iterations later. For reads a channel that publishes shared memory will do.
 fn fenced(sync: &Sync<'_>, found: &[PipeData], x: &Access, y: &Access, most: i64) -> bool {
     let to = (y.key.agent, y.item, Sync::wait_point(y.key));
-    let published = |p: &PipeData| {
-        p.publish == Publish::Global || p.publish == Publish::Proxy && overwrites_read(x, y)
-    };
+    let published =
+        |p: &PipeData| p.publish == Publish::Global || p.publish == Publish::Proxy && overwrites_read(x, y);
     let tokens = found.iter().filter(|p| {
-        published(p)
-            && p.home == sync.block
-            && p.producer == Key { agent: x.key.agent, class: Class::Sync }
+        published(p) && p.home == sync.block && p.producer == Key { agent: x.key.agent, class: Class::Sync }
     });
     tokens.into_iter().any(|p| {
         let given = sync.latest(&p.events).and_then(|event| {

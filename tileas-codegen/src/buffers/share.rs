@@ -1,7 +1,7 @@
 //! Which webs may lie in the same memory.
 //!
 //! In: webs and pipes. Out: [`Sharing`]. Two webs may if every access to the one is complete before any access to the
-//! other is issued, by the paths of the synchronisation graph of the kernel body, which runs once. Where memory does not
+//! other is issued, by the paths of the synchronisation graph of the kernel body, which runs once ([`runs_once`]). Where memory does not
 //! suffice without, a web may also lie where one lay whose last access stands before its first in the kernel body: a
 //! token then says when that is complete ([`add_waits`]).
 //!
@@ -52,7 +52,7 @@ impl Sharing {
         let n = webs.webs.len();
         let mut out =
             Sharing { webs: n, apart: FixedBitSet::with_capacity(n * n), items: Vec::with_capacity(n) };
-        let body = world.func.entry();
+        let body = runs_once(world.func, webs);
         let sync = Sync::of(world, body, pipes.values().as_slice());
         // Per web: for each access where it is issued, and the places where it is known to be complete.
         let uses: Vec<Option<Vec<Span>>> = webs
@@ -135,6 +135,22 @@ fn precedes(sync: &Sync<'_>, a: &[Span], behind: &[Vec<Option<i64>>], b: &[Span]
     })
 }
 
+/// The innermost block that has all accesses of webs and runs at most once: the kernel body, or an arm of a branch there, where an early `return`
+/// has left the rest of the kernel to one.
+fn runs_once(func: &Function, webs: &Webs) -> Block {
+    let ops = || webs.webs.values().filter(|w| !w.scalar).flat_map(|w| w.ops.iter().copied());
+    let mut body = func.entry();
+    while let Some(branch) = ops().next().and_then(|op| func.ancestor_in(op, body)) {
+        let arms = func.regions(branch).iter().map(|&r| func.region_block(r));
+        let mut arms = arms.filter(|_| func.opcode(branch) == Opcode::If);
+        match arms.find(|&arm| ops().all(|op| func.ancestor_in(op, arm).is_some())) {
+            Some(arm) => body = arm,
+            None => break,
+        }
+    }
+    body
+}
+
 /// The loop body in which all pipes of a web have their home.
 pub fn loop_of(func: &Function, pipes: &[PipeData], web: Web) -> Option<Block> {
     let mut homes = pipes.iter().filter(|p| p.webs.contains(&web)).map(|p| p.home);
@@ -179,7 +195,7 @@ pub fn add_waits(world: World<'_>, webs: &Webs, pairs: &[(Web, Web)], found: &mu
         return;
     }
     let World { func, plan, .. } = world;
-    let body = func.entry();
+    let body = runs_once(func, webs);
     let mut sync = Sync::of(world, body, found);
     let mut place: SecondaryMap<Op, u32> = SecondaryMap::new();
     func.block_ops(body).zip(0..).for_each(|(op, n)| place[op] = n);
@@ -260,7 +276,9 @@ fn ends_of(world: World<'_>, pipes: &[PipeData], sync: &Sync<'_>, body: Block, w
     };
     match class_of(func, plan, op) {
         // In a loop a product of threads may be under way while the next ones are issued.
-        Class::Group if func.block_parent(body).is_some() => Vec::new(),
+        Class::Group if func.block_parent(body).is_some_and(|op| func.opcode(op) == Opcode::For) => {
+            Vec::new()
+        }
         Class::Sync | Class::Group => vec![(agent, item, Point::All)],
         Class::Mma => vec![(agent, item, Point::Done)],
         // At the end of its region the lane has waited until its stores have read their slots.

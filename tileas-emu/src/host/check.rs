@@ -157,7 +157,8 @@ mod tests {
         };
         let v = place("c", &spec, 1, &mut memory).unwrap();
         let before = memory.bytes(v.buffer).to_vec();
-        let reference = |i: usize, value: f64| Reference { byte: v.byte(i), value, integer: None, scale: 1.0 };
+        let reference =
+            |i: usize, value: f64| Reference { byte: v.byte(i), value, integer: None, scale: 1.0 };
         let run = |after: &[u8], list: &[Reference]| {
             compare("c", &v, &before, after, list.iter().copied(), Tolerance::EXACT)
                 .map_err(|d| d.to_string())
