@@ -498,6 +498,7 @@ pub fn requests(
         if peak <= most {
             continue;
         }
+        let deeper = shallower(region, agent, peak, most);
         let order = order.filter(|(least, order)| *least < peak && !order.is_empty());
         if let Some((tiles, (least, order))) = tiles.zip(order) {
             out.push(Constraint {
@@ -509,6 +510,7 @@ pub fn requests(
                     "agent{agent} holds {peak} registers of {most}, and no more than {least} in this order"
                 ),
             });
+            out.extend(deeper);
             continue;
         }
         let ii = i64::from(s.ii.max(1));
@@ -623,6 +625,23 @@ fn close_together(region: &ScheduledRegion, agent: u32, most: u32) -> Option<Con
         for_op: region.for_op,
         rule: Rule::Edges(edges),
         why: format!("agent{agent} computes in registers: it is in {most} iterations at once, not in more"),
+    })
+}
+
+/// What an agent that holds too many registers asks if it is in three iterations at once or more: to be in one less. Tried behind the order that
+/// needs the fewest, which may take longer than what is spilled (f32 products of three parts, Aᵀ·A of 128x128x32: 2181 cycles in order, 1280 and
+/// 116 registers too many as they come, 1541 and none in two iterations).
+fn shallower(region: &ScheduledRegion, agent: u32, peak: u32, most: u32) -> Option<Constraint> {
+    let (p, s) = (&region.problem, &region.schedule);
+    let ops = register_ops(p, agent);
+    let limit = ops.iter().map(|&u| s.stage[u]).max()?.checked_sub(1).filter(|&n| n > 0)?;
+    let deep = ops.into_iter().filter(|&u| s.stage[u] > limit).map(|u| region.ops[u]);
+    Some(Constraint {
+        family: Family::MaxDepth,
+        asker: "registers",
+        for_op: region.for_op,
+        rule: Rule::AtMost(deep.collect(), limit),
+        why: format!("agent{agent} holds {peak} registers of {most} in {} iterations", limit + 2),
     })
 }
 
