@@ -130,6 +130,9 @@ impl Source {
             None => String::new(),
         };
         let mut notes = vec![format!("run: {run}; CTA {}{who}", fault.cta)];
+        notes.extend(fault.source.as_ref().map(|place| format!("of {place}")));
+        let other = fault.other.as_ref().and_then(|o| o.source.as_ref());
+        notes.extend(other.map(|place| format!("the other access: of {place}")));
         // The last ones say most.
         let last = &fault.events[fault.events.len().saturating_sub(12)..];
         if !last.is_empty() {

@@ -340,3 +340,28 @@ def index_64_bit(r):
     x = arr(r.normal(3, 60), strides=(5000, 1), index64=True)
     return Launch(index64_kernel, (3,), [x, out((3, 60), index64=True), i32(3), 64],
                   {"y": exact(x.val[::-1])})
+
+
+@ct.kernel
+def truth_kernel(x, y, of_x, of_y, ways, T: ct.Constant[int]):
+    i = ct.bid(0)
+    a = ct.load(x, i, (T,))
+    ct.store(of_x, i, a.astype(ct.bool_).astype(ct.int32))
+    ct.store(of_y, i, ct.load(y, i, (T,)).astype(ct.bool_).astype(ct.int32))
+    n = 0
+    if ct.load(x, i * T, ()):
+        n = 1
+    if not ct.load(y, i * T, ()):
+        n += 10
+    ct.store(ways, i, n)
+
+
+@case("numeric")
+def float_truth(r):
+    """A number is true unless it is zero, however small, and NaN is."""
+    few = np.array([0.0, 0.25, -0.0, 2.5, np.nan, -4.0, np.inf, 1e-3])
+    x, y = few[r.ints(0, 8, 128)], few[r.ints(0, 8, 128)]
+    ways = np.where(x[::64] != 0, 1, 0) + np.where(y[::64] != 0, 0, 10)
+    return Launch(truth_kernel, (2,),
+                  [arr(x, "f32"), arr(y, "f16"), out(128, "i32"), out(128, "i32"), out(2, "i32"), 64],
+                  {"of_x": exact(x != 0), "of_y": exact(y != 0), "ways": exact(ways)})

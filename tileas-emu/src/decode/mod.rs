@@ -126,6 +126,16 @@ pub struct Kernel {
     pub local_bytes: u32,
     /// Block shape rules.
     pub bounds: ast::Bounds,
+    /// By line of the text from which they hold, in order: places in the source, as `.loc` says.
+    pub sources: Vec<(u32, String)>,
+}
+
+impl Kernel {
+    /// Where the instruction of a line comes from: `file:line:column`.
+    pub fn source(&self, line: u32) -> Option<&str> {
+        let behind = self.sources.partition_point(|(from, _)| *from <= line);
+        self.sources.get(behind.checked_sub(1)?).map(|(_, place)| place.as_str()).filter(|p| !p.is_empty())
+    }
 }
 
 impl std::fmt::Debug for Kernel {
@@ -442,8 +452,16 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
             mark_polling(&mut code, first as usize, last);
         }
     }
+    let file = |n: u64| module.files.iter().find(|f| f.0 == n).map_or("?", |f| f.1.as_str());
+    let place = |l: &ast::Loc| match l.line {
+        // What has no place in the source.
+        0 => String::new(),
+        line => format!("{}:{line}:{}", file(l.file), l.column),
+    };
+    let sources = e.locs.iter().map(|l| (l.at, place(l))).collect();
     Ok(Kernel {
         name: e.name.clone(),
+        sources,
         code,
         params,
         param_bytes: offset,

@@ -132,6 +132,19 @@ pub struct Bounds {
     pub most_ctas: Option<u32>,
 }
 
+/// `.loc`: where the instructions behind it come from.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Loc {
+    /// Line of the directive.
+    pub at: u32,
+    /// Number of a `.file`.
+    pub file: u64,
+    /// Line there.
+    pub line: u64,
+    /// Column there.
+    pub column: u64,
+}
+
 /// A kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Entry {
@@ -143,6 +156,8 @@ pub struct Entry {
     pub bounds: Bounds,
     /// Statements.
     pub body: Vec<Stmt>,
+    /// Where they come from, in order.
+    pub locs: Vec<Loc>,
     /// Place of the name.
     pub at: Place,
 }
@@ -158,4 +173,6 @@ pub struct Module {
     pub vars: Vec<Var>,
     /// Kernels.
     pub entries: Vec<Entry>,
+    /// `.file`: number and name.
+    pub files: Vec<(u64, String)>,
 }

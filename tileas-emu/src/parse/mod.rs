@@ -19,12 +19,14 @@ struct Parser<'a> {
     toks: Vec<Located<'a>>,
     i: usize,
     errors: Vec<Diagnostic>,
+    /// Of the body that is read.
+    locs: Vec<ast::Loc>,
 }
 
 /// Parses a module.
 pub fn parse(text: &str) -> Result<Module, Vec<Diagnostic>> {
     let toks = lexer::tokens(text).map_err(|e| vec![e])?;
-    let mut p = Parser { text, toks, i: 0, errors: Vec::new() };
+    let mut p = Parser { text, toks, i: 0, errors: Vec::new(), locs: Vec::new() };
     match p.module() {
         Ok(m) if p.errors.is_empty() => Ok(m),
         Ok(_) => Err(p.errors),
@@ -174,7 +176,7 @@ impl<'a> Parser<'a> {
                 }
                 Token::Word(".file") => {
                     self.next();
-                    self.file()?;
+                    m.files.push(self.file()?);
                 }
                 Token::Word(".section") => {
                     self.next();
@@ -215,22 +217,25 @@ impl<'a> Parser<'a> {
     }
 
     /// `.file n "name" [, time, size]`.
-    fn file(&mut self) -> R<()> {
-        self.int()?;
-        match *self.peek() {
-            Token::Str(_) => self.next(),
+    fn file(&mut self) -> R<(u64, String)> {
+        let number = self.int()?;
+        let name = match *self.peek() {
+            Token::Str(name) => name.to_owned(),
             _ => return self.unexpected("a string"),
         };
+        self.next();
         while self.eat(b',') {
             self.int()?;
         }
-        Ok(())
+        Ok((number, name))
     }
 
     /// `.loc file line column [, function_name label [+ n]] [, inlined_at file line column]`.
     fn loc(&mut self) -> R<()> {
-        let place = |p: &mut Self| (0..3).try_for_each(|_| p.int().map(drop));
-        place(self)?;
+        let place = |p: &mut Self| Ok([p.int()?, p.int()?, p.int()?]);
+        let at = self.at().line;
+        let [file, line, column] = place(self)?;
+        self.locs.push(ast::Loc { at, file, line, column });
         while self.eat(b',') {
             match self.word("`function_name` or `inlined_at`")? {
                 "function_name" => {
@@ -239,7 +244,7 @@ impl<'a> Parser<'a> {
                         self.int()?;
                     }
                 }
-                "inlined_at" => place(self)?,
+                "inlined_at" => _ = place(self)?,
                 _ => {
                     self.i -= 1;
                     return self.unexpected("`function_name` or `inlined_at`");
@@ -409,7 +414,8 @@ impl<'a> Parser<'a> {
             }
         }
         let body = self.body()?;
-        Ok(Entry { name, params, bounds, body, at })
+        let locs = std::mem::take(&mut self.locs);
+        Ok(Entry { name, params, bounds, body, locs, at })
     }
 
     fn body(&mut self) -> R<Vec<Stmt>> {

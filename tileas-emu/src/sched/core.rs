@@ -311,16 +311,29 @@ impl<'a> Core<'a> {
     /// A fault at an instruction.
     pub fn fault(&self, c: usize, t: Trap, pc: u32, lane: Option<Lane>, mask: u32) -> Fault {
         let at = |pc: u32| {
-            self.kernel.code.get(pc as usize).map_or((0, String::new()), |i| (i.line, i.text.clone()))
+            let inst = self.kernel.code.get(pc as usize);
+            let (line, text) = inst.map_or((0, String::new()), |i| (i.line, i.text.clone()));
+            (line, self.kernel.source(line).map(str::to_owned), text)
         };
-        let (line, text) = at(pc);
+        let (line, source, text) = at(pc);
         let other = t.prior.map(|(pc, actor)| {
-            let (line, text) = at(pc);
-            Box::new(Site { line, text, actor })
+            let (line, source, text) = at(pc);
+            Box::new(Site { line, source, text, actor })
         });
         let cta = &self.ctas[c];
         let events = cta.events.iter().map(|e| e.to_string()).collect();
-        Fault { code: t.code, message: t.message, line, text, cta: cta.linear, lane, mask, other, events }
+        Fault {
+            code: t.code,
+            message: t.message,
+            line,
+            source,
+            text,
+            cta: cta.linear,
+            lane,
+            mask,
+            other,
+            events,
+        }
     }
 
     /// Runs a fragment for at most `budget` instructions; with `visible`, to before its second

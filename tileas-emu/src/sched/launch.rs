@@ -109,6 +109,7 @@ pub fn refuse(message: impl Into<String>) -> Fault {
         code: "launch",
         message: message.into(),
         line: 0,
+        source: None,
         text: String::new(),
         cta: 0,
         lane: None,

@@ -8,6 +8,8 @@ use crate::trace::Lane;
 pub struct Site {
     /// Line in the text.
     pub line: u32,
+    /// What the line comes from, where the text says so.
+    pub source: Option<String>,
     /// The instruction there.
     pub text: String,
     /// Who made it.
@@ -23,6 +25,8 @@ pub struct Fault {
     pub message: String,
     /// Line in the text; 0 when no instruction is to blame.
     pub line: u32,
+    /// What the line comes from, where the text says so: `file:line:column`.
+    pub source: Option<String>,
     /// The instruction there.
     pub text: String,
     /// CTA number.
@@ -43,7 +47,11 @@ impl std::fmt::Display for Fault {
             // Of the launch: nothing has run.
             return write!(f, "{}: {}", self.code, self.message);
         }
-        write!(f, "line {}: {}: {} (CTA {}", self.line, self.code, self.message, self.cta)?;
+        write!(f, "line {}", self.line)?;
+        if let Some(source) = &self.source {
+            write!(f, " ({source})")?;
+        }
+        write!(f, ": {}: {} (CTA {}", self.code, self.message, self.cta)?;
         if let Some(l) = self.lane {
             write!(f, ", {l}, lanes {:#x}", self.mask)?;
         }
@@ -52,7 +60,11 @@ impl std::fmt::Display for Fault {
             write!(f, " in `{}`", self.text)?;
         }
         if let Some(o) = &self.other {
-            write!(f, "; the other is line {} `{}` by {}", o.line, o.text, o.actor)?;
+            write!(f, "; the other is line {}", o.line)?;
+            if let Some(source) = &o.source {
+                write!(f, " ({source})")?;
+            }
+            write!(f, " `{}` by {}", o.text, o.actor)?;
         }
         Ok(())
     }

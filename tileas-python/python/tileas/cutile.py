@@ -86,7 +86,11 @@ def launch(
     """
     call = _Call(kernel, args)
     device = call.device() if device is None else device
-    built = _built(kernel, call, device, option_list(options), cache)
+    given = option_list(options)
+    if device._number is None and not any(option.startswith("line-info=") for option in given):
+        # What the emulator finds, it finds in lines of the kernel.
+        given.append("line-info=true")
+    built = _built(kernel, call, device, given, cache)
     call.run(built, _grid(grid), stream)
 
 
