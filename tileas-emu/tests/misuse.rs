@@ -383,3 +383,16 @@ fn ctas_synchronise_through_flags() {
     assert_eq!(flag(fenced, "ld.relaxed.gpu.global.u32 %r5, [%rd1+4]; fence.acq_rel.gpu;"), "none");
     assert_eq!(flag("st.global.u32 [%rd1+4], %r4;", read), "race");
 }
+
+/// A loop that never ends stops when it is told to, long before its most steps.
+#[test]
+fn a_run_can_be_interrupted() {
+    let p = Program::parse(&text("L: add.u32 %r3, %r3, 1; bra L;")).expect("parses");
+    let mut mem = Memory::new();
+    let x = put(&mut mem, &F32, 4, 32, |i| i as f32);
+    let args = vec![Arg::u64(mem.address(x.id)); 2];
+    let l = Launch { grid: [1, 1, 1], block: [32, 1, 1], dynamic_smem: 4096, args, ..Launch::default() };
+    let o = RunOptions { interrupted: Some(|| true), ..RunOptions::default() };
+    let fault = Machine::run(&p, &l, &mut mem, &o, &mut NoTrace).expect_err("it is told to stop");
+    assert_eq!(fault.code, "interrupted");
+}

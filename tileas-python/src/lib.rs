@@ -11,6 +11,7 @@ mod tune;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use std::cell::Cell;
 use std::path::PathBuf;
 use tileas_codegen::{Context, Settings};
 use tileas_jit::cache::Disk;
@@ -36,7 +37,23 @@ pub(crate) fn raise_as(py: Python<'_>, code: &str, message: &str, entries: &[Ent
 
 /// Runs without the interpreter's lock.
 fn free<T: Send>(py: Python<'_>, body: impl FnOnce() -> Result<T, Error> + Send) -> PyResult<T> {
-    py.detach(body).map_err(|e| raise(py, &e))
+    py.detach(body).map_err(|e| INTERRUPT.take().unwrap_or_else(|| raise(py, &e)))
+}
+
+thread_local! {
+    /// What a signal raised while a kernel ran on this thread.
+    static INTERRUPT: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Whether a signal, such as that of Ctrl-C, has come that raises: a kernel may wait for ever for what does not happen.
+fn interrupted() -> bool {
+    Python::attach(|py| match py.check_signals() {
+        Ok(()) => false,
+        Err(raised) => {
+            INTERRUPT.set(Some(raised));
+            true
+        }
+    })
 }
 
 /// Options as `NAME=VALUE`.
@@ -71,6 +88,7 @@ impl Device {
         };
         let mut options = EmulatorOptions { target, sms, ..EmulatorOptions::default() };
         options.run.mode = mode;
+        options.run.interrupted = Some(interrupted);
         Ok(Device(tileas_jit::Device::emulator_with(options)))
     }
 

@@ -3,6 +3,7 @@
 import inspect
 import io
 import os
+import signal
 import sys
 import threading
 from typing import Annotated
@@ -297,6 +298,23 @@ def test_errors_are_where_they_are_in_the_program():
         run((1,), softmax, np.zeros((2, 3, 4), np.float32), np.zeros((2, 3, 4), np.float32), 4)
 
 
+def test_ctrl_c_ends_a_kernel_that_never_would():
+    @ct.kernel
+    def waiting(x):
+        while ct.atomic_add(x, 0, 0.0) < 1.0:
+            pass
+
+    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        run((1,), waiting, np.zeros(1, np.float32))
+    timer.join()
+    # The next one runs.
+    y = np.zeros(64, np.float32)
+    run((2,), scaled_sum, normal(64), normal(64), y, 2.0, 32)
+    assert y.any()
+
+
 def test_races_and_accesses_out_of_bounds_are_found():
     @ct.kernel
     def racing(x, y):
@@ -307,7 +325,13 @@ def test_races_and_accesses_out_of_bounds_are_found():
         at = ct.bid(0) * 32 + ct.arange(32, dtype=ct.int32)
         ct.scatter(y, at, ct.gather(x, at), check_bounds=False)
 
-    assert "race" in fails("E1211", lambda: run((4,), racing, normal(128), np.zeros(32, np.float32))).message
+    message = fails("E1211", lambda: run((4,), racing, normal(128), np.zeros(32, np.float32))).message
+    # Both accesses are of the line with the store, unless one wants none of it.
+    place = f"({__file__}:{inspect.getsourcelines(racing._pyfunc)[1] + 2}:"
+    assert "race" in message and message.count(place) == 2
+    plain = {"line-info": False}
+    message = fails("E1211", lambda: run((4,), racing, normal(128), np.zeros(32, np.float32), options=plain)).message
+    assert "race" in message and place not in message
     error = fails("E1211", lambda: run((4,), beyond, normal(128), np.zeros(100, np.float32)))
     assert "bounds" in error.message
 
@@ -318,6 +342,8 @@ def test_races_and_accesses_out_of_bounds_are_found():
     # Between rows there is memory, but not of the array.
     rows = np.zeros((4, 64), np.float32)
     assert "between" in fails("E1211", lambda: run((1,), over_the_edge, rows[:, :60])).message
+    with pytest.raises(tileas.Error, match="bytes in the other order"):
+        run((1,), racing, normal(32).astype(">f4"), np.zeros(32, np.float32))
     assert rows[0].tolist() == [1] * 60 + [0] * 4
 
 

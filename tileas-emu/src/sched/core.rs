@@ -24,6 +24,9 @@ use crate::trace::{Lane, Trace, TraceEvent};
 use std::cell::RefCell;
 use std::rc::Rc;
 
+/// Binary logarithm of the warp instructions between two questions whether to stop.
+const BETWEEN_QUESTIONS: u32 = 22;
+
 /// A running launch.
 pub struct Core<'a> {
     /// The kernel.
@@ -402,8 +405,10 @@ impl<'a> Core<'a> {
                 }
             }
         }
+        let before = self.report.steps;
         self.report.steps += u64::from(k);
         let over = self.report.steps > self.options.max_steps;
+        let asks = (before ^ self.report.steps) >> BETWEEN_QUESTIONS > 0;
         self.ctas[c].warps[warp as usize] = Some(w);
         if over && result.is_ok() {
             let RunOptions { max_steps, resident, .. } = self.options;
@@ -411,6 +416,9 @@ impl<'a> Core<'a> {
                 "more than {max_steps} instructions (`max_steps`). CTAs that wait for one another must run together: {resident} do (`resident`)"
             );
             result = Err(Trap::new("limit.steps", text));
+        }
+        if asks && result.is_ok() && self.options.interrupted.is_some_and(|asked| asked()) {
+            result = Err(Trap::new("interrupted", "the run was told to stop"));
         }
         result.map_err(|t| self.fault(c, t, pc, Some(Lane::Warp(warp)), mask))
     }

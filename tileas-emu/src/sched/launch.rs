@@ -66,7 +66,7 @@ pub enum Mode {
 }
 
 /// Options of a run.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, Debug)]
 pub struct RunOptions {
     /// Timing.
     pub mode: Mode,
@@ -77,6 +77,8 @@ pub struct RunOptions {
     pub gather_aligned: bool,
     /// Most warp instructions in all.
     pub max_steps: u64,
+    /// Asked every few million warp instructions, a fraction of a second: whether the run is to stop, as a fault. `None`: it is not.
+    pub interrupted: Option<fn() -> bool>,
     /// CTAs that run at the same time; whole clusters, one at least.
     pub resident: u32,
     /// Most bytes of buffers, module variables and the state of the resident CTAs (registers, local and
@@ -95,6 +97,7 @@ impl Default for RunOptions {
             detectors: Detectors::ALL,
             gather_aligned: false,
             max_steps: 1 << 32,
+            interrupted: None,
             resident: 1,
             max_memory: 1 << 32,
             max_in_flight: 1 << 14,
