@@ -3,8 +3,6 @@
 //!
 //! Usage: `dump DIR [PREFIX]`.
 
-#[path = "../tests/support/launch.rs"]
-mod launch;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -24,7 +22,7 @@ fn main() -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     let mut index = Map::new();
     for case in support::cases(&prefix) {
-        let status = match launch::run(&case, RunOptions::default()) {
+        let status = match support::launch::run(&case, RunOptions::default()) {
             Ok(buffers) => {
                 for (name, bytes) in buffers {
                     std::fs::write(folder.join(format!("{}.{name}.bin", case.name())), bytes)?;

@@ -315,8 +315,8 @@ impl<'a> Core<'a> {
     pub fn fault(&self, c: usize, t: Trap, pc: u32, lane: Option<Lane>, mask: u32) -> Fault {
         let at = |pc: u32| {
             let inst = self.kernel.code.get(pc as usize);
-            let (line, text) = inst.map_or((0, String::new()), |i| (i.line, i.text.clone()));
-            (line, self.kernel.source(line).map(str::to_owned), text)
+            let (line, text) = inst.map_or((0, Box::from("")), |i| (i.line, Box::from(i.text.as_str())));
+            (line, self.kernel.source(line).map(Box::from), text)
         };
         let (line, source, text) = at(pc);
         let other = t.prior.map(|(pc, actor)| {

@@ -113,12 +113,12 @@ pub fn refuse(message: impl Into<String>) -> Fault {
         message: message.into(),
         line: 0,
         source: None,
-        text: String::new(),
+        text: Box::from(""),
         cta: 0,
         lane: None,
         mask: 0,
         other: None,
-        events: Vec::new(),
+        events: Box::default(),
     }
 }
 

@@ -9,9 +9,9 @@ pub struct Site {
     /// Line in the text.
     pub line: u32,
     /// What the line comes from, where the text says so.
-    pub source: Option<String>,
+    pub source: Option<Box<str>>,
     /// The instruction there.
-    pub text: String,
+    pub text: Box<str>,
     /// Who made it.
     pub actor: String,
 }
@@ -26,9 +26,9 @@ pub struct Fault {
     /// Line in the text; 0 when no instruction is to blame.
     pub line: u32,
     /// What the line comes from, where the text says so: `file:line:column`.
-    pub source: Option<String>,
+    pub source: Option<Box<str>>,
     /// The instruction there.
-    pub text: String,
+    pub text: Box<str>,
     /// CTA number.
     pub cta: u32,
     /// Where.
@@ -38,7 +38,7 @@ pub struct Fault {
     /// The other access of a conflict.
     pub other: Option<Box<Site>>,
     /// The CTA's last events.
-    pub events: Vec<String>,
+    pub events: Box<[String]>,
 }
 
 impl std::fmt::Display for Fault {

@@ -1,6 +1,6 @@
 //! Reads the launch descriptions of `tests/micro` and their data.
 
-// An example uses a part of this.
+// Examples use a part of this.
 #![allow(dead_code)]
 
 pub mod launch;
