@@ -987,7 +987,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[ReadsGlobal, WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Updates elements atomically; the result is what was there before. A scalar: the element at the coordinates, once per execution and CTA. A tile: each of its elements, at coordinates as in `gather`, in no particular order; where the result is not used, without waiting for it. There is no result of tiles of fewer elements than the threads of their warps. Out of bounds, or where `mask` is false, nothing is updated and the result is 0. `mem_semantic` is `relaxed` (default), `acquire`, `release` or `acq_rel`; `mem_scope` is `gpu` (default), `cta` or `sys`. A relaxed update orders no other access. `release` makes what the CTA stored before visible to whoever acquires the value, `acquire` what they released to the CTA: this is how the last CTA finds what all have written. f32: `addf`, `exch`; f16 and bf16: `addf`; i32, i64: all but `addf`.",
+        doc: "Updates elements atomically; the result is what was there before. A scalar: the element at the coordinates, once per execution and CTA. A tile: each of its elements, at coordinates as in `gather`, in no particular order; where the result is not used, without waiting for it. There is no result of tiles of fewer elements than the threads of their warps. Out of bounds, or where `mask` is false, nothing is updated and the result is 0. `mem_semantic` is `relaxed` (default), `acquire`, `release` or `acq_rel`; `mem_scope` is `gpu` (default), `cta` or `sys`. A relaxed update orders no other access. `release` makes what the CTA stored before visible to whoever acquires the value, `acquire` what they released to the CTA: this is how the last CTA finds what all have written. f32 and f64: `addf`, `exch`; f16 and bf16: `addf`; i32, i64: all but `addf`.",
         ..BASE
     },
     OpRow {
@@ -1003,7 +1003,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[ReadsGlobal, WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "As `atomic_rmw`: stores `value` where `compare` is, bit by bit; the result is what was there before. Of i32, i64 and f32.",
+        doc: "As `atomic_rmw`: stores `value` where `compare` is, bit by bit; the result is what was there before. Of i32, i64, f32 and f64.",
         ..BASE
     },
     OpRow {

@@ -127,6 +127,11 @@ impl Frame {
         }
     }
 
+    /// Whether it is of cuTile's own library: what that writes for a call is the caller's.
+    pub fn is_library(&self) -> bool {
+        self.directory.replace('\\', "/").ends_with("cuda/tile") || self.file.contains("cuda/tile/_")
+    }
+
     /// `file:line:column`, with the directory.
     pub fn place(&self) -> String {
         format!("{}:{}:{}", self.path(), self.line, self.column)

@@ -613,6 +613,10 @@ impl<'a> OpRef<'a> {
         error.offset = self.offset();
         error.op = Some((self.id.as_u32(), Some(self.row().name)));
         error.source = self.source();
+        let own = error.source.iter().take_while(|f| f.is_library()).count();
+        if own < error.source.len() {
+            error.source.drain(..own);
+        }
         error
     }
 }

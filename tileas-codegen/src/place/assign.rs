@@ -674,7 +674,10 @@ impl<'a> Assignment<'a> {
             if node.candidates.is_empty() {
                 let of_node = self.of_value.iter().filter(|x| *x.1 == n).map(|x| *x.0);
                 let v = of_node.min_by_key(|v| v.index());
-                let op = v.and_then(|v| func.defining_op(v));
+                // What only moves a tile is a node without a value of its own.
+                let mut ops: Vec<Op> = self.of_op.iter().filter(|x| *x.1 == n).map(|x| *x.0).collect();
+                ops.sort_unstable_by_key(|op| op.index());
+                let op = v.and_then(|v| func.defining_op(v)).or(ops.first().copied());
                 let loc = op.map_or(func.loc, |op| func.op_loc(op));
                 let what = v.map_or_else(|| "a tile".to_owned(), |v| func.value_data(v).to_string());
                 return Err(match least {
@@ -694,7 +697,7 @@ impl<'a> Assignment<'a> {
                     .note(
                         Loc::NONE,
                         format!(
-                            "{} warps at most share a tile, and it cannot be cut",
+                            "it cannot be cut, and more warps share no tile that products take or make; {} at most share others: tiles of half the size take half",
                             crate::plan::MOST_WARPS
                         ),
                     ),

@@ -264,11 +264,7 @@ impl<'m> Lowering<'m, '_> {
     /// File, line and column of an op in its source.
     fn origin(op: OpRef<'m>) -> Option<(String, u32, u32)> {
         let sources = op.source();
-        // What a function of cuTile's own library is made of was written where that is called.
-        let own = |f: &&crate::debug::Frame| {
-            !f.directory.replace('\\', "/").ends_with("cuda/tile") && !f.file.contains("cuda/tile/_")
-        };
-        let frame = sources.iter().find(own).or(sources.first())?;
+        let frame = sources.iter().find(|f| !f.is_library()).or(sources.first())?;
         let line = u32::try_from(frame.line).unwrap_or(0);
         let column = u32::try_from(frame.column).unwrap_or(0);
         Some((frame.path(), line, column))

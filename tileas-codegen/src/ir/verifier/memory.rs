@@ -230,7 +230,9 @@ impl Checker<'_> {
         let mode = func.attr_name(op, keys::MODE).filter(|_| code == Opcode::AtomicRmw);
         let fits = match mode {
             Some("addf") => matches!(elem, Scalar::F64 | Scalar::F32 | Scalar::F16 | Scalar::BF16),
-            Some("exch") | None => matches!(elem, Scalar::I32 | Scalar::I64 | Scalar::F32),
+            Some("exch") | None => {
+                matches!(elem, Scalar::I32 | Scalar::I64 | Scalar::F32 | Scalar::F64)
+            }
             Some(_) => matches!(elem, Scalar::I32 | Scalar::I64),
         };
         if !fits {
