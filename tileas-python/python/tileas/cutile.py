@@ -190,7 +190,7 @@ class _Call:
         if isinstance(arg, np.ndarray):
             elem, size = elem_of(arg.dtype), arg.dtype.itemsize
             if any(s < 0 or s % size for s in arg.strides):
-                raise Error("E1402", f"{name}: strides of {arg.strides} bytes, not multiples of {size} from 0 on")
+                raise Error("E1402", f"{name}: strides of {arg.strides} bytes, not multiples of {size} from 0 on: np.ascontiguousarray copies")
             strides = [s // size for s in arg.strides]
             return _Memory(name, elem, list(arg.shape), strides, arg.ctypes.data, arg)
         raise Error("E1401", f"{name}: {type(arg).__name__} is no array, number, list or tuple")
@@ -426,7 +426,7 @@ def _compiled(
     wishes = dict(hints[names.index(name)])
     warps = wishes.pop("num_worker_warps", None)
     unused = "hint {}={} is not used{}"
-    notes = notes + [unused.format(hint, n, "") for hint, n in wishes.items()]
+    notes = notes + [unused.format(hint, n, "") for hint, n in wishes.items() if (hint, n) != ("num_ctas", 1)]
     if warps in _WARPS and not any(option.startswith("simt-warps=") for option in given):
         hinted = Jit(device, options=[*given, f"simt-warps={warps}"], cache=cache)
         try:
@@ -464,7 +464,8 @@ def _built(
         made = compile(kernel, _signature(kernel, call.specs), device=device, options=options, cache=cache)
         of_kernel[key] = made
     for text in made.warnings:
-        if text.startswith("W16"):
+        # Spills are nothing to the emulator.
+        if text.startswith("W16") or text.startswith("W0903") and device._number is not None:
             warnings.warn(text, stacklevel=3)
     return made
 
