@@ -524,3 +524,60 @@ fn indices_are_integers_of_a_range() {
         assert!(status == 2 && err.contains(part), "{err}");
     }
 }
+
+/// The order of sums of floats by atomics is free: each run is compared with the source, not with the first one.
+#[test]
+fn atomic_sums_of_floats_may_differ_between_runs() {
+    let text = "kernel @k(%x: view<gmem, ?xf32>, %o: view<gmem, ?xf32>) {
+  %i = program_id <{axis = 0}> : i32
+  %t = tiled_load %x[%i] : tile<128xf32>
+  %k = constant 0 : tile<128xi32>
+  %old = atomic_rmw %t, %o[%k] <{mode = addf}> : tile<128xf32>
+  return
+}
+";
+    let path = file("atomic_sums.tileas", text);
+    let args = [
+        "run",
+        &path,
+        "--arg",
+        "x=1000:normal",
+        "--arg",
+        "o=1:0",
+        "--grid",
+        "8",
+        "--mode",
+        "fast,latest,random",
+    ];
+    let all = [&args[..], &["--seeds", "3", "--check", "--tol", "1e-5"]].concat();
+    let (status, out, err) = tileas(&all);
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    let (status, _, err) = tileas(&[&args[..], &["--check", "--tol", "exact"]].concat());
+    assert!(status == 1 && err.contains("o[0] is"), "{err}");
+}
+
+/// Integers have their sign from the tensor, and all their digits; formulas have those of a double.
+#[test]
+fn integers_are_compared_bit_by_bit() {
+    let bytes = "kernel @k(%x: view<gmem, ?xi8>, %y: view<gmem, ?xi8>) {
+  %t = tiled_load %x[0] : tile<128xi8>
+  tiled_store %t, %y[0]
+  return
+}
+";
+    let path = file("bytes_as_they_are.tileas", bytes);
+    let unsigned =
+        ["run", &path, "--arg", "x=100xu8:0..256", "--arg", "y=100xu8:0", "--check", "--expect", "y=x"];
+    let (status, out, err) = tileas(&unsigned);
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    let wide = "kernel @k(%y: view<gmem, 1xi64>) {
+  %s = constant 4636462338285764992 : tile<1xi64>
+  tiled_store %s, %y[0]
+  return
+}
+";
+    let path = file("wide_number.tileas", wide);
+    let near = ["run", &path, "--arg", "y=1xi64:0", "--expect", "y=4636462338285764993"];
+    let (status, out, err) = tileas(&near);
+    assert!((status, err.as_str()) == (0, "") && out.contains("to 53 bits"), "{out}");
+}

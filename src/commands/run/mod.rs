@@ -69,7 +69,8 @@ pub struct Args {
     /// Seed of data and timing
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Run with this many seeds of timing, `--seed` and those after it, on the same data. All must give the same bytes
+    /// Run with this many seeds of timing, `--seed` and those after it, on the same data. All must give the same bytes, unless floats are added up by
+    /// atomics, whose order is free
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     seeds: u32,
     /// CTAs that run at the same time; whole clusters, one at least
@@ -320,6 +321,18 @@ fn options(args: &Args, mode: Mode) -> RunOptions {
     }
 }
 
+/// Whether some of what a kernel leaves depends on the order in which CTAs and warps come.
+fn adds_floats_atomically(ptx: &str) -> bool {
+    let is_one = |line: &str| {
+        let mut words =
+            line.split_whitespace().flat_map(|word| word.strip_prefix("atom.").or(word.strip_prefix("red.")));
+        words.any(|form| {
+            form.contains(".add.") && [".f16", ".bf16", ".f32", ".f64"].iter().any(|t| form.contains(t))
+        })
+    };
+    ptx.lines().any(is_one)
+}
+
 /// Runs each timing with each seed; memory after the first run. `counted`: name and statistics of that run, if they are kept.
 fn all_runs(
     args: &Args,
@@ -341,6 +354,7 @@ fn all_runs(
     }
     let ctas: u64 = setup.launch.grid.iter().map(|&n| u64::from(n)).product();
     let mut watch = Watch::new(ctas.saturating_mul(runs.len() as u64));
+    let any_order = adds_floats_atomically(kernel.ptx.text());
     let mut first: Option<Memory> = None;
     let mut totals: BTreeMap<&str, (u32, Report)> = BTreeMap::new();
     for (k, &mode) in runs.iter().enumerate() {
@@ -381,6 +395,7 @@ fn all_runs(
         sum.operations += report.operations;
         match &first {
             None => first = Some(memory),
+            Some(_) if any_order => {}
             Some(one) => {
                 if let Some(place) = setup.difference(one, &memory) {
                     return wrong(format!("{place} is not what the first run ({}) left", describe(runs[0])));

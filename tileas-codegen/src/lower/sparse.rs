@@ -487,7 +487,9 @@ impl Lower<'_> {
             }
             ("andi" | "xori", Scalar::I32 | Scalar::I64) => format!("{}_b{bits}", &mode[..3]),
             ("ori", Scalar::I32 | Scalar::I64) => format!("or_b{bits}"),
-            ("exch" | "cas", Scalar::I32 | Scalar::F32 | Scalar::I64 | Scalar::F64) => format!("{mode}_b{bits}"),
+            ("exch" | "cas", Scalar::I32 | Scalar::F32 | Scalar::I64 | Scalar::F64) => {
+                format!("{mode}_b{bits}")
+            }
             _ => String::new(),
         };
         let name = format!("atom_{semantic}_{scope}_global_{what}");
