@@ -4,7 +4,8 @@
 //! For each such pair, in every region that holds both, the graph of the region must have a path from where the first is
 //! complete to where the second begins: within an iteration, and from an iteration to the next one. Complete is what threads did when
 //! all of them have gone on, a load when its barrier says so, a store when its lane has waited for what it wrote. What
-//! threads wrote and an engine touches next has, on the way, a commit of these threads that publishes global memory.
+//! threads wrote and an engine touches next has, on the way, a commit of these threads that publishes global memory; what they read and an
+//! engine overwrites next, one that publishes anything.
 //! No path is asked for
 //! - between tiles that have no element in common: their distance is constant, or made of indices with constant bounds, or two coordinates are
 //!   quotient and remainder of a number that is another one in each iteration;
@@ -509,18 +510,22 @@ impl Pairs<'_, '_> {
         let to = nb.begin(b.engine != Engine::Threads);
         let written = g.written.get(&(a.agent, ea)).copied();
         let loads = a.load.and_then(|p| g.loads.get(&(a.agent, ea, p)).copied());
+        // What threads read is overwritten behind a fence of theirs, be it for shared memory.
+        let overwritten = !a.writes && b.writes && b.engine == Engine::Store && !fences;
         let mut near = |from: usize| g.distance(from, to, most).is_some_and(|d| d <= most);
         match a.engine {
             // What an acquire makes visible an engine may load; what it stores only comes later.
             Engine::Threads
-                if a.writes && b.engine != Engine::Threads && !(fences && b.engine == Engine::Store) =>
+                if overwritten
+                    || a.writes && b.engine != Engine::Threads && !(fences && b.engine == Engine::Store) =>
             {
                 // By a commit behind which the fences of all these threads stand.
                 let list = &m.regions[region].events[a.agent];
                 let published = |p: usize| m.func.attr_call(m.pipes[p].op, keys::PUBLISH);
                 (0..list.len()).any(|c| {
                     let What::Commit(p, None) = list[c].what else { return false };
-                    if list[c].lane || published(p).is_none_or(|(name, _)| name != "global") {
+                    let fits = |name: &str| name == "global" || overwritten && name == "proxy";
+                    if list[c].lane || published(p).is_none_or(|(name, _)| !fits(name)) {
                         return false;
                     }
                     let nc = g.at(a.agent, c);
