@@ -14,8 +14,10 @@
 
 use crate::sim;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use tileas_codegen::ir::{AttrData, Function, Op, Opcode, Sym, TypeData, Value, keys};
 use tileas_codegen::isa::SharedIsa;
 use tileas_codegen::settings::Settings;
@@ -656,12 +658,31 @@ fn deadlock(errors: &[CodegenError]) -> bool {
     errors.iter().any(|e| e.code == Code::E0702)
 }
 
+thread_local! {
+    /// Whether panics of this thread are expected, and say nothing.
+    static SILENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Silences the panics of this thread; tests beside it go on to say theirs.
+fn silence() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !SILENT.get() {
+                before(info);
+            }
+        }));
+    });
+    SILENT.set(true);
+}
+
 fn shard(number: usize) {
     let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");
     let (mut kernels, mut total, mut equal, mut cycles) = (0, 0, 0, 0);
     let mut bad: Vec<String> = Vec::new();
     let mut seen: Vec<String> = Vec::new();
-    std::panic::set_hook(Box::new(|_| {}));
+    silence();
     let all = std::env::var_os("TILEAS_ALL_MUTANTS").is_some();
     for path in &files() {
         // Equal texts may stand in several files: all are compiled by every test that might run them.
@@ -754,10 +775,8 @@ fn shard(number: usize) {
             }
         }
     }
-    let _ = std::panic::take_hook();
+    SILENT.set(false);
     println!("{kernels} kernels, {total} mutants, {cycles} deadlocks shown, {equal} accepted and executed");
-    // Said before the assertion: another test may have silenced panics at that moment.
-    println!("{}", bad.join("\n"));
     assert!(bad.is_empty(), "{} of {total}:\n{}", bad.len(), bad.join("\n"));
     assert!(kernels > 30 && total > 800, "{kernels} kernels, {total} mutants test too little");
 }

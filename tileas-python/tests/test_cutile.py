@@ -304,6 +304,8 @@ def test_ctrl_c_ends_a_kernel_that_never_would():
         while ct.atomic_add(x, 0, 0.0) < 1.0:
             pass
 
+    # It is compiled, and ends where there is nothing to wait for.
+    run((1,), waiting, np.ones(1, np.float32))
     timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):

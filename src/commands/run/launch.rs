@@ -198,12 +198,15 @@ impl Setup {
     }
 
     /// The first byte in which two memories differ, in words.
-    pub fn difference(&self, a: &Memory, b: &Memory) -> Option<String> {
-        self.views.iter().find_map(|(name, v)| {
-            let (x, y) = (a.bytes(v.placed.buffer), b.bytes(v.placed.buffer));
-            let k = (0..x.len()).find(|&k| x[k] != y[k])?;
-            Some(format!("{name}{}", v.placed.describe(k)))
-        })
+    /// `floats`: those of floats as well.
+    pub fn difference(&self, a: &Memory, b: &Memory, floats: bool) -> Option<String> {
+        self.views.iter().filter(|(_, v)| floats || matches!(v.placed.elem, Elem::Int(..))).find_map(
+            |(name, v)| {
+                let (x, y) = (a.bytes(v.placed.buffer), b.bytes(v.placed.buffer));
+                let k = (0..x.len()).find(|&k| x[k] != y[k])?;
+                Some(format!("{name}{}", v.placed.describe(k)))
+            },
+        )
     }
 
     /// Prints a line for each tensor.

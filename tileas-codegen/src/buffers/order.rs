@@ -330,8 +330,8 @@ fn crosses_proxies(x: &Access, y: &Access) -> bool {
     x.touched.write && x.key.class == Class::Sync && sees || overwrites_read(x, y)
 }
 
-/// Whether an engine overwrites what threads read: behind a proxy fence of theirs, be it of global or of shared memory, since what they have read
-/// they have.
+/// Whether an engine overwrites what threads read: behind a proxy fence of theirs. One of shared memory will do, which by the letter of PTX orders
+/// accesses to that alone: before it is over, and before its arrival, the values read are in registers, so that nothing is left to be overtaken.
 fn overwrites_read(x: &Access, y: &Access) -> bool {
     let stored = y.key.class == Class::Bulk && y.touched.write && x.touched.view == y.touched.view;
     stored && x.key.class == Class::Sync && !x.touched.write
@@ -353,8 +353,10 @@ fn fenced(sync: &Sync<'_>, found: &[PipeData], x: &Access, y: &Access, most: i64
         });
         let Some(given) = given else { return false };
         let left = most - given.max(0);
-        // Behind the fence, or by who waits for the token.
-        let passed = sync.latest(&p.events).map(|event| (p.producer.agent, event, Point::Behind));
+        // Behind the fence, or by who waits for the token. The fence of a channel of tiles may still move down, to the last of those that are
+        // handed over together: then who waits for it comes behind it as well.
+        let passed = sync.latest(&p.events).filter(|_| p.publish == Publish::Global);
+        let passed = passed.map(|event| (p.producer.agent, event, Point::Behind));
         let taken =
             p.consumers.iter().filter_map(|c| sync.taken(c)).map(|(at, d)| (at, d + i64::from(p.distance)));
         let known = passed.map(|at| (at, 0)).into_iter().chain(taken);

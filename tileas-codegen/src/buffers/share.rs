@@ -29,7 +29,7 @@ pub struct Sharing {
     webs: usize,
     /// By pair.
     apart: FixedBitSet,
-    /// Place in the kernel body of the first and the last item that accesses a web; beyond all where nothing says that the
+    /// Place, in the block that runs once, of the first and the last item that accesses a web; beyond all where nothing says that the
     /// last access is complete.
     items: Vec<Option<(u32, u32)>>,
 }
@@ -136,7 +136,7 @@ fn precedes(sync: &Sync<'_>, a: &[Span], behind: &[Vec<Option<i64>>], b: &[Span]
 }
 
 /// The innermost block that has all accesses of webs and runs at most once: the kernel body, or an arm of a branch there, where an early `return`
-/// has left the rest of the kernel to one.
+/// has left the rest of the kernel to one. With a single access before the `return` it is the body, where all that is in the arm is one item.
 fn runs_once(func: &Function, webs: &Webs) -> Block {
     let ops = || webs.webs.values().filter(|w| !w.scalar).flat_map(|w| w.ops.iter().copied());
     let mut body = func.entry();

@@ -16,6 +16,7 @@ pub use crate::schedule::rounds::{Family, Request, Round, RoundStatus};
 use crate::schedule::{EdgeData, Generator, Node, Problem, RegionSchedule};
 use cranelift_entity::SecondaryMap;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -479,6 +480,7 @@ pub fn requests(
         return;
     }
     let named = |n: Node| p.id(n).to_owned();
+    let mut deep: SmallVec<[Constraint; 2]> = SmallVec::new();
     for agent in register_agents(p) {
         let (peak, most) = (register_peak(p, s, agent), budget(agent));
         let products = products_of(p, agent);
@@ -510,7 +512,7 @@ pub fn requests(
                     "agent{agent} holds {peak} registers of {most}, and no more than {least} in this order"
                 ),
             });
-            out.extend(deeper);
+            deep.extend(deeper);
             continue;
         }
         let ii = i64::from(s.ii.max(1));
@@ -565,6 +567,8 @@ pub fn requests(
         }
         _ => {}
     }
+    // The last of its family is the first to be lifted.
+    out.extend(deep);
 }
 
 /// Products that an agent issues onto its registers.
@@ -628,20 +632,21 @@ fn close_together(region: &ScheduledRegion, agent: u32, most: u32) -> Option<Con
     })
 }
 
-/// What an agent that holds too many registers asks if it is in three iterations at once or more: to be in one less. Tried behind the order that
-/// needs the fewest, which may take longer than what is spilled (f32 products of three parts, Aᵀ·A of 128x128x32: 2181 cycles in order, 1280 and
-/// 116 registers too many as they come, 1541 and none in two iterations).
+/// What an agent that holds too many registers asks if its ops are in three iterations at once or more: to be in one less. Tried behind the order
+/// that needs the fewest, which may take longer than what is spilled (f32 products of three parts, Aᵀ·A of 128x128x32: 2181 cycles in order, 1280 and
+/// 116 registers too many in four iterations, 1280 and none in three).
 fn shallower(region: &ScheduledRegion, agent: u32, peak: u32, most: u32) -> Option<Constraint> {
     let (p, s) = (&region.problem, &region.schedule);
     let ops = register_ops(p, agent);
-    let limit = ops.iter().map(|&u| s.stage[u]).max()?.checked_sub(1).filter(|&n| n > 0)?;
-    let deep = ops.into_iter().filter(|&u| s.stage[u] > limit).map(|u| region.ops[u]);
+    let stages = || ops.iter().map(|&u| s.stage[u]);
+    let (first, last) = stages().min().zip(stages().max()).filter(|(first, last)| last - first >= 2)?;
+    let deep = ops.iter().filter(|&&u| s.stage[u] == last).map(|&u| region.ops[u]);
     Some(Constraint {
         family: Family::MaxDepth,
         asker: "registers",
         for_op: region.for_op,
-        rule: Rule::AtMost(deep.collect(), limit),
-        why: format!("agent{agent} holds {peak} registers of {most} in {} iterations", limit + 2),
+        rule: Rule::AtMost(deep.collect(), last - 1),
+        why: format!("agent{agent} holds {peak} registers of {most} in {} iterations", last - first + 1),
     })
 }
 

@@ -19,6 +19,7 @@ use crate::parse::ast::{self, Space, Stmt};
 use crate::stats::Kind;
 use regs::{Names, RegFile, Symbol, Symbols};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// Number of a 32-bit register column.
 pub type Col = u16;
@@ -126,15 +127,20 @@ pub struct Kernel {
     pub local_bytes: u32,
     /// Block shape rules.
     pub bounds: ast::Bounds,
-    /// By line of the text from which they hold, in order: places in the source, as `.loc` says.
-    pub sources: Vec<(u32, String)>,
+    /// Places in the source, as `.loc` says, in order.
+    pub locs: Vec<ast::Loc>,
+    /// What they call files: number and name.
+    pub files: Arc<[(u64, String)]>,
 }
 
 impl Kernel {
     /// Where the instruction of a line comes from: `file:line:column`.
-    pub fn source(&self, line: u32) -> Option<&str> {
-        let behind = self.sources.partition_point(|(from, _)| *from <= line);
-        self.sources.get(behind.checked_sub(1)?).map(|(_, place)| place.as_str()).filter(|p| !p.is_empty())
+    pub fn source(&self, line: u32) -> Option<String> {
+        let behind = self.locs.partition_point(|l| l.at <= line);
+        // Line 0 is of what has no place in the source.
+        let loc = self.locs.get(behind.checked_sub(1)?).filter(|l| l.line > 0)?;
+        let file = self.files.iter().find(|f| f.0 == loc.file).map_or("?", |f| f.1.as_str());
+        Some(format!("{file}:{}:{}", loc.line, loc.column))
     }
 }
 
@@ -213,8 +219,9 @@ impl Program {
             }
         }
         let mut kernels = Vec::new();
+        let files: Arc<[(u64, String)]> = module.files.as_slice().into();
         for e in &module.entries {
-            match kernel(&module, e, &symbols) {
+            match kernel(&module, e, &symbols, &files) {
                 Ok(k) => kernels.push(k),
                 Err(mut x) => errors.append(&mut x),
             }
@@ -289,7 +296,12 @@ fn mark_polling(code: &mut [Inst], first: usize, last: usize) {
     }
 }
 
-fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Kernel, Vec<Diagnostic>> {
+fn kernel(
+    module: &ast::Module,
+    e: &ast::Entry,
+    globals: &Symbols,
+    files: &Arc<[(u64, String)]>,
+) -> Result<Kernel, Vec<Diagnostic>> {
     let mut errors = Vec::new();
     let mut names = Names::default();
     let module_scope = names.open(0);
@@ -452,16 +464,10 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
             mark_polling(&mut code, first as usize, last);
         }
     }
-    let file = |n: u64| module.files.iter().find(|f| f.0 == n).map_or("?", |f| f.1.as_str());
-    let place = |l: &ast::Loc| match l.line {
-        // What has no place in the source.
-        0 => String::new(),
-        line => format!("{}:{line}:{}", file(l.file), l.column),
-    };
-    let sources = e.locs.iter().map(|l| (l.at, place(l))).collect();
     Ok(Kernel {
         name: e.name.clone(),
-        sources,
+        locs: e.locs.clone(),
+        files: files.clone(),
         code,
         params,
         param_bytes: offset,

@@ -316,7 +316,7 @@ impl<'a> Core<'a> {
         let at = |pc: u32| {
             let inst = self.kernel.code.get(pc as usize);
             let (line, text) = inst.map_or((0, Box::from("")), |i| (i.line, Box::from(i.text.as_str())));
-            (line, self.kernel.source(line).map(Box::from), text)
+            (line, self.kernel.source(line).map(String::into_boxed_str), text)
         };
         let (line, source, text) = at(pc);
         let other = t.prior.map(|(pc, actor)| {
