@@ -500,7 +500,6 @@ pub fn requests(
         if peak <= most {
             continue;
         }
-        let deeper = shallower(region, agent, peak, most);
         let order = order.filter(|(least, order)| *least < peak && !order.is_empty());
         if let Some((tiles, (least, order))) = tiles.zip(order) {
             out.push(Constraint {
@@ -512,7 +511,7 @@ pub fn requests(
                     "agent{agent} holds {peak} registers of {most}, and no more than {least} in this order"
                 ),
             });
-            deep.extend(deeper);
+            deep.extend(shallower(region, agent, peak, most));
             continue;
         }
         let ii = i64::from(s.ii.max(1));
