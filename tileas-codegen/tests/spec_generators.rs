@@ -404,11 +404,18 @@ fn g4_asks_for_one_depth_per_group_and_keeps_strangers_from_the_row_of_a_leader(
 
 #[test]
 fn the_selector_is_the_published_predicate_and_our_default_differs_in_one_rule() {
-    let bits = |k: u32| (k & 1 != 0, k & 2 != 0, k & 4 != 0, k & 8 != 0);
+    let bits = |k: u32| (k & 1 != 0, k & 2 != 0, k & 4 != 0, k & 8 != 0, k & 16 != 0);
     for threshold in [8, 0, 3] {
         for op_count in [0, 2, 3, 7, 8, 9, 100] {
-            for (has_async_pipeline, has_tma, has_mma, force_serial) in (0..16).map(bits) {
-                let r = RegionSummary { op_count, has_async_pipeline, has_tma, has_mma, force_serial };
+            for (has_async_pipeline, has_tma, has_mma, force_serial, reads_ahead) in (0..32).map(bits) {
+                let r = RegionSummary {
+                    op_count,
+                    has_async_pipeline,
+                    has_tma,
+                    has_mma,
+                    reads_ahead: if reads_ahead { 4 } else { 0 },
+                    force_serial,
+                };
                 let o = ScheduleOptions { serial_threshold: threshold, ..ScheduleOptions::default() };
                 let literal = ScheduleOptions { selector: SelectorKind::Spec, ..o.clone() };
                 // The page, rule by rule, first match wins.
@@ -420,8 +427,8 @@ fn the_selector_is_the_published_predicate_and_our_default_differs_in_one_rule()
                 ];
                 let want = rules.iter().find(|(holds, _)| *holds).map(|rule| rule.1).expect("the last holds");
                 assert_eq!(select(Some(&r), &literal), want, "{r:?} at {threshold}");
-                // By default a small region with asynchronous work is pipelined all the same.
-                let rescued = !force_serial && (has_async_pipeline || has_tma || has_mma);
+                // By default a small region with asynchronous work is pipelined all the same, and one that reads few registers.
+                let rescued = !force_serial && (has_async_pipeline || has_tma || has_mma || reads_ahead);
                 let ours = if rescued { Generator::Modulo } else { Generator::Serial };
                 assert_eq!(select(Some(&r), &o), ours, "{r:?}");
                 // The option chooses, but for a loop that is to be serial.
@@ -494,6 +501,7 @@ fn the_summary_of_a_region_is_what_the_selector_reads() {
         has_async_pipeline: true,
         has_tma: true,
         has_mma: true,
+        reads_ahead: 0,
         force_serial: false,
     };
     assert_eq!(region.problem.summary, Some(want));

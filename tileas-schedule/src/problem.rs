@@ -135,6 +135,8 @@ pub struct RegionSummary {
     pub has_tma: bool,
     /// An MMA is present.
     pub has_mma: bool,
+    /// Iterations in which tiles on the way from global memory to registers may be under way at once; 0: none is worth reading ahead.
+    pub reads_ahead: u32,
     /// The loop itself carries `force_serial_execution`.
     pub force_serial: bool,
 }

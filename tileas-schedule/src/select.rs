@@ -2,7 +2,8 @@
 //!
 //! In: [`RegionSummary`] (a by-product of building the region) and the options. Out: a [`Generator`]. The literal rule
 //! order of spec page 3 is `selector = spec`; the default asks for asynchronous work before it counts ops, because a
-//! bare GEMM body has three.
+//! bare GEMM body has three, and takes small reads of global memory for such work: nobody but the schedule reads them
+//! an iteration ahead, and a recurrence over time steps runs in few CTAs.
 
 use crate::entities::Place;
 use crate::error::{Code, Diagnostic, Result};
@@ -27,8 +28,8 @@ pub fn select(summary: Option<&RegionSummary>, options: &ScheduleOptions) -> Gen
     let small = s.op_count < options.serial_threshold;
     let serial = match options.selector {
         SelectorKind::Spec => small || !heavy,
-        // A region without asynchronous work is serial whether or not it is small.
-        SelectorKind::Auto => !heavy,
+        // A region with nothing to wait for is serial whether or not it is small.
+        SelectorKind::Auto => !heavy && s.reads_ahead == 0,
     };
     if serial { Generator::Serial } else { Generator::Modulo }
 }
@@ -75,12 +76,14 @@ mod tests {
         let gemm = RegionSummary { op_count: 3, has_tma: true, has_mma: true, ..RegionSummary::default() };
         let forced = RegionSummary { force_serial: true, op_count: 20, ..gemm };
         let scalar = RegionSummary { op_count: 20, ..RegionSummary::default() };
+        let reads = RegionSummary { reads_ahead: 4, ..scalar };
         let eight = RegionSummary { op_count: 8, has_async_pipeline: true, ..RegionSummary::default() };
         let cases = [
             (Some(&gemm), Generator::Modulo, Generator::Serial),
             (Some(&forced), Generator::Serial, Generator::Serial),
             (Some(&scalar), Generator::Serial, Generator::Serial),
             (Some(&eight), Generator::Modulo, Generator::Modulo),
+            (Some(&reads), Generator::Modulo, Generator::Serial),
             (None, Generator::Modulo, Generator::Modulo),
         ];
         for (i, (s, a, b)) in cases.into_iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The problem of one loop: its nodes, what orders them, and what they take of the machine.
 
 use super::memory::{Fill, Memory, NodeInfo};
-use super::refine::Extra;
+use super::refine::{Extra, MOST_AT_ONCE};
 use super::webs::{Event, LoopWebs, Object, Order};
 use super::{ScheduledRegion, for_each_nested};
 use crate::agents::{AgentKind, AgentPlan};
@@ -19,6 +19,12 @@ use crate::storage::classify::is_product;
 use crate::storage::footprint::{self, Footprint};
 use cranelift_entity::PrimaryMap;
 use std::borrow::Cow;
+
+/// Bytes of global memory that an iteration reads into registers, up to which a loop without other asynchronous work is pipelined. Above, one has
+/// enough under way to wait for, and its registers decide how many CTAs share a multiprocessor.
+const READ_AHEAD: u64 = 8192;
+/// Registers of a thread that may hold what such a loop reads ahead.
+const HELD_AHEAD: u32 = 64;
 
 /// Visits the values an op reads, nested ops included; `true` with the accumulator of a dot. What a
 /// destination-form copy overwrites is not read.
@@ -529,6 +535,7 @@ impl<'a> Builder<'a> {
     fn summary(&self) -> RegionSummary {
         let func = self.func;
         let mut s = RegionSummary::default();
+        s.reads_ahead = self.reads_ahead();
         for op in self.ops.values().copied().chain(self.memory.fused.iter().map(|f| f.1)) {
             for_each_nested(func, op, &mut |inner| {
                 if self.plan.op_agent[inner].is_none() {
@@ -542,6 +549,24 @@ impl<'a> Builder<'a> {
             });
         }
         s
+    }
+
+    /// Iterations in which what is read from global memory into registers is under way at once; 0 if nothing is to be read ahead.
+    fn reads_ahead(&self) -> u32 {
+        let (func, mut bytes, mut registers) = (self.func, 0_u64, 0_u32);
+        for &op in self.ops.values() {
+            let is = |traits| func.opcode(op).has(traits);
+            let reads = is(Traits::READS_GLOBAL) && !is(Traits::WRITES_GLOBAL) && !is(Traits::ASYNC);
+            let Some(agent) = self.plan.op_agent[op].expand().filter(|_| reads) else { continue };
+            for &v in func.results(op) {
+                bytes = bytes.saturating_add(func.value_data(v).num_bytes().unwrap_or(0));
+                registers = registers.saturating_add(registers_of(func, v, self.plan.agents[agent].warps));
+            }
+        }
+        match 1 + HELD_AHEAD / registers.max(1) {
+            n if registers > 0 && n > 1 && bytes <= READ_AHEAD => n.min(MOST_AT_ONCE),
+            _ => 0,
+        }
     }
 
     /// Constraints of a node: those of the op and of what is inside it; the tightest depth and the first group.

@@ -28,7 +28,7 @@ const PRODUCTS: &str = "products";
 const TWO: u32 = 2;
 /// Iterations that an agent is in at once if it computes in registers. Each has registers and code of its own: a short loop with loads from
 /// global memory would be in 10 (700 clocks of latency), with five times the code, which spilled (products scaled by block).
-const MOST_AT_ONCE: u32 = 4;
+pub(super) const MOST_AT_ONCE: u32 = 4;
 /// Who asks that an agent that computes in registers is in few iterations at once. Longer intervals are the price.
 const ITERATIONS: &str = "iterations";
 
@@ -485,7 +485,8 @@ pub fn requests(
         let (peak, most) = (register_peak(p, s, agent), budget(agent));
         let products = products_of(p, agent);
         let multiplies = products > 1;
-        out.extend(close_together(region, agent, if products > 0 { TWO } else { MOST_AT_ONCE }));
+        let ahead = p.summary.map(|s| s.reads_ahead).filter(|&n| n > 0);
+        out.extend(close_together(region, agent, if products > 0 { TWO } else { ahead.unwrap_or(MOST_AT_ONCE) }));
         if peak <= most && !multiplies {
             continue;
         }

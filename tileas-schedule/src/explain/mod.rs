@@ -292,7 +292,7 @@ fn verdict(p: &Problem, s: &RegionSchedule, o: &ScheduleOptions, b: &Bounds) -> 
         } else if summary.has_async_pipeline || summary.has_tma || summary.has_mma {
             format!("{} ops are fewer than `published.serial-threshold`", summary.op_count)
         } else {
-            "nothing in the loop is asynchronous".to_owned()
+            "nothing in the loop is asynchronous, or read ahead into few registers".to_owned()
         };
         return Verdict::Serial(reason);
     }
