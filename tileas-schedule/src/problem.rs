@@ -141,6 +141,13 @@ pub struct RegionSummary {
     pub force_serial: bool,
 }
 
+impl RegionSummary {
+    /// Whether something in the loop completes later than it is issued.
+    pub fn is_asynchronous(&self) -> bool {
+        self.has_async_pipeline || self.has_tma || self.has_mma
+    }
+}
+
 /// The scheduling problem of one loop.
 #[derive(Clone, Debug, Default)]
 pub struct Problem {

@@ -24,7 +24,7 @@ pub fn select(summary: Option<&RegionSummary>, options: &ScheduleOptions) -> Gen
         SchedulerChoice::Auto => {}
     }
     let Some(s) = summary else { return Generator::Modulo };
-    let heavy = s.has_async_pipeline || s.has_tma || s.has_mma;
+    let heavy = s.is_asynchronous();
     let small = s.op_count < options.serial_threshold;
     let serial = match options.selector {
         SelectorKind::Spec => small || !heavy,

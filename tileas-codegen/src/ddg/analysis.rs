@@ -25,6 +25,8 @@ pub struct LoopSchedule {
     pub stage_count: u32,
     /// Whether the serial generator made it.
     pub serial: bool,
+    /// Whether nothing in it is asynchronous: all that runs ahead are loads into registers.
+    pub plain: bool,
     /// What its cycles are.
     pub model: CycleModel,
     /// First cycle of each op in the flat schedule of one iteration. Ops inside an `if` have the start of the `if`.

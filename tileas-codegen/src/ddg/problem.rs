@@ -16,15 +16,16 @@ use crate::schedule::{
 };
 use crate::storage::Storage;
 use crate::storage::classify::is_product;
+use crate::storage::cost;
 use crate::storage::footprint::{self, Footprint};
-use cranelift_entity::PrimaryMap;
+use cranelift_entity::{EntitySet, PrimaryMap};
 use std::borrow::Cow;
 
 /// Bytes of global memory that an iteration reads into registers, up to which a loop without other asynchronous work is pipelined. Above, one has
 /// enough under way to wait for, and its registers decide how many CTAs share a multiprocessor.
 const READ_AHEAD: u64 = 8192;
-/// Registers of a thread that may hold what such a loop reads ahead.
-const HELD_AHEAD: u32 = 64;
+/// Registers of a thread that may hold what such a loop reads ahead: of one iteration, and of several. Each is moved on in each iteration.
+const HELD_AHEAD: [u32; 2] = [64, 32];
 
 /// Visits the values an op reads, nested ops included; `true` with the accumulator of a dot. What a
 /// destination-form copy overwrites is not read.
@@ -535,7 +536,6 @@ impl<'a> Builder<'a> {
     fn summary(&self) -> RegionSummary {
         let func = self.func;
         let mut s = RegionSummary::default();
-        s.reads_ahead = self.reads_ahead();
         for op in self.ops.values().copied().chain(self.memory.fused.iter().map(|f| f.1)) {
             for_each_nested(func, op, &mut |inner| {
                 if self.plan.op_agent[inner].is_none() {
@@ -548,24 +548,46 @@ impl<'a> Builder<'a> {
                 s.has_mma |= matches!(opcode, Opcode::Dot | Opcode::AsyncDot);
             });
         }
+        s.reads_ahead = if s.is_asynchronous() { 0 } else { self.reads_ahead() };
         s
+    }
+
+    /// Whether an op does nothing but read global memory into registers.
+    fn reads(&self, op: Op) -> bool {
+        let is = |traits| self.func.opcode(op).has(traits);
+        let reads = is(Traits::READS_GLOBAL) && !is(Traits::WRITES_GLOBAL) && !is(Traits::ASYNC);
+        reads && self.plan.op_agent[op].is_some()
     }
 
     /// Iterations in which what is read from global memory into registers is under way at once; 0 if nothing is to be read ahead.
     fn reads_ahead(&self) -> u32 {
-        let (func, mut bytes, mut registers) = (self.func, 0_u64, 0_u32);
-        for &op in self.ops.values() {
-            let is = |traits| func.opcode(op).has(traits);
-            let reads = is(Traits::READS_GLOBAL) && !is(Traits::WRITES_GLOBAL) && !is(Traits::ASYNC);
-            let Some(agent) = self.plan.op_agent[op].expand().filter(|_| reads) else { continue };
-            for &v in func.results(op) {
-                bytes = bytes.saturating_add(func.value_data(v).num_bytes().unwrap_or(0));
-                registers = registers.saturating_add(registers_of(func, v, self.plan.agents[agent].warps));
+        let (mut bytes, mut registers) = (0_u64, 0_u32);
+        for &op in self.ops.values().filter(|&&op| self.reads(op)) {
+            let warps = self.plan.op_agent[op].expand().map_or(1, |a| self.plan.agents[a].warps);
+            for &v in self.func.results(op) {
+                bytes = bytes.saturating_add(self.func.value_data(v).num_bytes().unwrap_or(0));
+                registers = registers.saturating_add(registers_of(self.func, v, warps));
             }
         }
-        match 1 + HELD_AHEAD / registers.max(1) {
-            n if registers > 0 && n > 1 && bytes <= READ_AHEAD => n.min(MOST_AT_ONCE),
-            _ => 0,
+        let [one, several] = HELD_AHEAD;
+        match (1..=one).contains(&registers) && bytes <= READ_AHEAD {
+            true => (1 + several / registers).clamp(2, MOST_AT_ONCE),
+            false => 0,
+        }
+    }
+
+    /// Reads of global memory, and what leads to them in an iteration.
+    fn leading(&self) -> EntitySet<Node> {
+        let mut leads = EntitySet::with_capacity(self.ops.len());
+        self.ops.iter().filter(|x| self.reads(*x.1)).for_each(|x| _ = leads.insert(x.0));
+        loop {
+            let mut grown = false;
+            for &(from, to, _, distance, _) in self.memory.edges.list.iter().rev() {
+                grown |= distance == 0 && leads.contains(to) && leads.insert(from);
+            }
+            if !grown {
+                return leads;
+            }
         }
     }
 
@@ -607,7 +629,7 @@ impl<'a> Builder<'a> {
         let source = func.operands(op).first().map_or(0, |&v| registers_of(func, v, warps));
         let multiplied = func.result(op).is_some_and(|v| self.multiplied(v));
         let held = match func.opcode(op) {
-            code if renames(code) || func.result(op).is_some_and(|v| self.made_anywhere(v, 0)) => 0,
+            _ if renames(func, op) || func.result(op).is_some_and(|v| self.made_anywhere(v, 0)) => 0,
             // A product reads registers: they are made before it.
             Opcode::Ftof if !multiplied => registers.max(source),
             _ => registers,
@@ -647,13 +669,17 @@ impl<'a> Builder<'a> {
         const DEPTH: u32 = 8;
         let func = self.func;
         let Some(op) = func.defining_op(v) else { return false };
-        let plain = func.opcode(op).has(Traits::ELEMENTWISE) || renames(func.opcode(op));
+        let plain = func.opcode(op).has(Traits::ELEMENTWISE) || renames(func, op);
         self.memory.node_of[op].is_none()
             || depth < DEPTH && plain && func.operands(op).iter().all(|&v| self.made_anywhere(v, depth + 1))
     }
 
     /// Resources that are used, by number; then nodes and edges.
     fn fill(&mut self, problem: &mut Problem, extra: &Extra) {
+        // What computes with what was read stays together: an agent does one thing after the other, and what it carries on takes registers.
+        let ahead = problem.summary.is_some_and(|s| s.reads_ahead > 0);
+        let leading = ahead.then(|| self.leading());
+        let together = (self.memory.group_numbers.len() + extra.groups.len()) as u32;
         let mut memory = std::mem::take(&mut self.memory.fill);
         let Fill { slots, pools, uses, pool_uses, id } = &mut memory;
         let footprints = || self.memory.nodes.values().map(|n| &n.footprint);
@@ -698,6 +724,7 @@ impl<'a> Builder<'a> {
             }
             let (group, max_depth, force_serial) = self.constraints_of(op);
             let group = group.or_else(|| self.soft_group(op, extra));
+            let group = group.or_else(|| leading.as_ref().filter(|l| !l.contains(node)).map(|_| together));
             let limit = extra.depths.iter().filter(|d| d.0 == op).map(|d| d.1);
             let max_depth = limit.fold(max_depth, |a, b| if a == 0 { b } else { a.min(b) });
             id.clear();
@@ -732,8 +759,9 @@ impl<'a> Builder<'a> {
 }
 
 /// Whether an op only says where the elements of its operand are.
-fn renames(code: Opcode) -> bool {
-    matches!(code, Opcode::Broadcast | Opcode::Reshape | Opcode::Permute | Opcode::ExtractSlice)
+fn renames(func: &Function, op: Op) -> bool {
+    matches!(func.opcode(op), Opcode::Broadcast | Opcode::Reshape | Opcode::Permute | Opcode::ExtractSlice)
+        || cost::within_threads(func, op).is_some_and(|bits| bits >= 32)
 }
 
 /// 32-bit registers per thread that a value takes in an agent of that many warps.

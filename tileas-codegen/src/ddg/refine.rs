@@ -486,7 +486,11 @@ pub fn requests(
         let products = products_of(p, agent);
         let multiplies = products > 1;
         let ahead = p.summary.map(|s| s.reads_ahead).filter(|&n| n > 0);
-        out.extend(close_together(region, agent, if products > 0 { TWO } else { ahead.unwrap_or(MOST_AT_ONCE) }));
+        out.extend(close_together(
+            region,
+            agent,
+            if products > 0 { TWO } else { ahead.unwrap_or(MOST_AT_ONCE) },
+        ));
         if peak <= most && !multiplies {
             continue;
         }

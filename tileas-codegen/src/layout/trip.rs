@@ -211,7 +211,7 @@ impl Side {
     }
 
     /// Quarters of a cycle of an SM for a warp: wavefronts, issues, addresses.
-    fn cost(&self) -> u32 {
+    pub fn cost(&self) -> u32 {
         4 * self.count() * self.waves + 2 * self.instructions()
     }
 

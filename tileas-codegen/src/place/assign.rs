@@ -92,10 +92,12 @@ struct Node {
     single: bool,
     /// Whether its tile is read from, or written to, an accumulator in memory: as that is moved.
     moved: bool,
-    /// The load that brings its tile of bytes to shared memory. Wider elements make less of a difference there.
-    shared: Option<Op>,
+    /// The tile in shared memory that it is read from, and the load that brings it there.
+    shared: Option<(Value, Op)>,
     /// It is an accumulator in registers: nothing else will do.
     fixed: Option<LinearMap>,
+    /// Its axes are exchanged on the way to an operand in shared memory.
+    turned: bool,
     /// Its tile is reduced along these axes.
     reduced: SmallVec<[usize; 2]>,
     candidates: SmallVec<[LinearMap; MOST_CANDIDATES]>,
@@ -130,6 +132,8 @@ struct Assignment<'a> {
     /// By product that takes its first operand from registers: the node of that use.
     first_of: FxHashMap<Op, usize>,
     uses: Vec<Use>,
+    /// What is written to operands in shared memory, with their layouts: the node that says where it is.
+    written: SmallVec<[(usize, Value, Op, Layout); 4]>,
     /// Products by warps whose accumulators lie otherwise than those of other products that they are handed to or come from.
     apart: SmallVec<[Op; 2]>,
     numbers: FxHashMap<LinearMap, u32>,
@@ -179,6 +183,7 @@ pub(super) fn assign(
         of_op: FxHashMap::default(),
         first_of: FxHashMap::default(),
         uses: Vec::new(),
+        written: SmallVec::new(),
         apart: SmallVec::new(),
         numbers: FxHashMap::default(),
         costs: FxHashMap::default(),
@@ -186,6 +191,7 @@ pub(super) fn assign(
     };
     a.find_nodes(chains, chain, writes);
     a.find_uses(chains, chain, writes);
+    a.find_turned(chains, chain);
     a.find_candidates()?;
     let chosen = a.solve();
     Ok(a.layouts(chains, chain, &chosen))
@@ -221,6 +227,7 @@ impl<'a> Assignment<'a> {
             moved: false,
             shared: None,
             fixed: None,
+            turned: false,
             reduced: SmallVec::new(),
             candidates: SmallVec::new(),
             own: Vec::new(),
@@ -369,8 +376,8 @@ impl<'a> Assignment<'a> {
                     }
                     let n = self.node(v);
                     self.nodes[n].moved = class == ValueClass::Acc;
-                    let bytes = class == ValueClass::Smem && self.nodes[n].bits == 8;
-                    self.nodes[n].shared = func.defining_op(v).filter(|_| bytes);
+                    let load = func.defining_op(v).filter(|_| class == ValueClass::Smem);
+                    self.nodes[n].shared = load.map(|load| (v, load));
                     self.of_value.insert(v, n);
                 }
             }
@@ -477,8 +484,25 @@ impl<'a> Assignment<'a> {
             }
         }
         for (n, &(value, op)) in writes.iter().enumerate() {
-            if chains.of_write[n] == Some(chain) {
-                self.add_use(value, op, None);
+            if chains.of_write[n] != Some(chain) {
+                continue;
+            }
+            self.add_use(value, op, None);
+            // Behind the ties come the operands.
+            let layout = n.checked_sub(self.from.classes.ties.len());
+            let layout = layout.and_then(|n| self.from.layouts.of_operand.get(n));
+            self.written.extend(self.root(value).zip(layout).map(|(from, &l)| (from, value, op, l)));
+        }
+    }
+
+    /// Marks what is turned round where operands are written: elsewhere accesses to global memory decide, and a trip through shared memory.
+    fn find_turned(&mut self, chains: &Chains, chain: Chain) {
+        let func = self.func();
+        let here =
+            |op: &&Op| chains.of_op[**op].expand() == Some(chain) && func.opcode(**op) == Opcode::Permute;
+        for &op in chains.ops.iter().filter(here).filter(|_| !self.written.is_empty()) {
+            if let Some(n) = source_of(func, op).and_then(|v| self.root(v)) {
+                self.nodes[n].turned = true;
             }
         }
     }
@@ -548,6 +572,17 @@ impl<'a> Assignment<'a> {
                 rest.iter().copied().take(lanes).chain(rest.iter().copied().skip(lanes)).collect();
             let all: Columns = block.iter().copied().chain(order).collect();
             add(self.in_order(&all, 2 * v));
+            // For memory: turned round, words or vectors of lanes one behind the other follow each other there, in different banks.
+            let down: Columns = (last..last + axes.bits(before)).collect();
+            for high in [2, (4 / unit.min(4)).ilog2()] {
+                let Some(v) = spare.checked_sub(high).filter(|_| node.turned && down.len() > 2) else {
+                    continue;
+                };
+                let v = v.min(widest).min(last);
+                let mut order: Columns = (0..v).chain(down.iter().copied()).collect();
+                order.extend((v..total).filter(|b| !down.contains(b)));
+                add(self.in_order(&order, v + high));
+            }
         }
         // Rows in warps: lanes along the last axis, warps along the others.
         for v in vectors {
@@ -625,6 +660,13 @@ impl<'a> Assignment<'a> {
                     .collect();
                 for m in there {
                     self.add_candidate(to, Some(m));
+                }
+                // Shared memory is read in any layout.
+                for c in 0..self.nodes[to].candidates.len().min(4) {
+                    let wanted = self.nodes[from]
+                        .shared
+                        .and_then(|_| self.map_before(value, &self.nodes[to].candidates[c]));
+                    self.add_candidate(from, wanted);
                 }
             }
         }

@@ -1,13 +1,14 @@
-//! Leaves products to warps that no instruction of the target is small enough for.
+//! Exchanges the axes of operands that the target's instructions take one way round only, and leaves products to warps that no instruction of the
+//! target is small enough for.
 //!
-//! In: a kernel in value form, whose products are turned round and halved as they may be. Out: the kernel in which each product of register
-//! tiles whose extents or orientation the target's own instructions lack is a `warp_dot`. Operands that are stored the other way
-//! round are permuted. Guarantee: each product sums the same terms. Cost: linear in ops.
+//! In: a kernel in value form, whose products are turned round and halved as they may be. Out: the kernel in which each operand of whose type the
+//! target needs K innermost has it so, through a `permute` that another warpgroup computes, and each product of register
+//! tiles whose extents the target's own instructions lack is a `warp_dot`. Guarantee: each product sums the same terms. Cost: linear in ops.
 
 use super::{Draft, Renames, replace};
 use crate::ir::opcodes::keys;
 use crate::ir::types::Shape;
-use crate::ir::{Function, Op, Opcode, Scalar, TypeData, Value};
+use crate::ir::{AttrData, Function, Op, Opcode, Scalar, TypeData, Value};
 use crate::isa::{MmaRequest, TargetIsa};
 use smallvec::SmallVec;
 
@@ -19,6 +20,7 @@ pub(super) fn divide(draft: &mut Draft<'_>, isa: &dyn TargetIsa) {
     if !draft.has(Opcode::Dot) && !draft.has(Opcode::AsyncDot) {
         return;
     }
+    exchange(draft, isa);
     let func = draft.func();
     let small: SmallVec<[Op; 4]> = func.ops().filter(|&op| is_left(func, op, isa)).collect();
     if small.is_empty() {
@@ -43,6 +45,36 @@ pub(super) fn divide(draft: &mut Draft<'_>, isa: &dyn TargetIsa) {
         }
     }
     renamed.apply(func);
+}
+
+/// Permutes operands of products that have an instruction of the target only with K innermost.
+fn exchange(draft: &mut Draft<'_>, isa: &dyn TargetIsa) {
+    let func = draft.func();
+    let fits = |op: &Op| {
+        let Some(r) = MmaRequest::of(func, *op) else { return false };
+        let inner = MmaRequest { a_m_contiguous: false, b_n_contiguous: false, ..r };
+        isa.atoms().select_mma(&r).is_err() && isa.atoms().select_mma(&inner).is_ok()
+    };
+    let turned: SmallVec<[Op; 4]> = func.ops().filter(fits).collect();
+    if turned.is_empty() {
+        return;
+    }
+    let func = draft.edit();
+    for op in turned {
+        // K is the last axis of A as it is, and of a transposed B.
+        for (n, key, last) in [(0, keys::TRANSPOSE_A, false), (1, keys::TRANSPOSE_B, true)] {
+            let Some(&v) = func.operands(op).get(n).filter(|_| func.has_attr(op, key) != last) else {
+                continue;
+            };
+            let v = oriented(func, op, v, true);
+            func.set_operand(op, n, v);
+            if last {
+                func.set_attr(op, key, AttrData::Unit);
+            } else {
+                func.inherent_mut(op).remove(key);
+            }
+        }
+    }
 }
 
 /// Whether a product has no instruction of the target, and one of warps.

@@ -3,8 +3,9 @@
 //! A loop whose trip count is not a constant counts as [`ASSUMED_TRIPS`] trips. Cost: one walk per question.
 
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value};
+use crate::ir::{Block, Function, Layout, Op, Opcode, Space, TypeData, Value};
 use crate::isa::{OpClass, TargetIsa, Work};
+use crate::layout::gf2::Span;
 use crate::plan::{Agent, AgentKind, AgentPlan};
 use crate::schedule::CycleModel;
 use crate::storage::access::{self, Class};
@@ -30,6 +31,11 @@ pub fn op_class(func: &Function, op: Op) -> OpClass {
 /// # Errors
 /// `E0221` for a copy between spaces that have no path.
 pub fn class_of(func: &Function, op: Op) -> CodegenResult<OpClass> {
+    match within_threads(func, op) {
+        Some(bits) if bits < 32 => return Ok(OpClass::Cvt),
+        Some(_) => return Ok(OpClass::Layout),
+        None => {}
+    }
     if let Some(class) = CLASSES[func.opcode(op) as usize] {
         let extreme =
             func.opcode(op) == Opcode::Reduce && func.attr_name(op, crate::ir::keys::MODE) != Some("add");
@@ -53,6 +59,21 @@ pub fn class_of(func: &Function, op: Op) -> CodegenResult<OpClass> {
             return Err(CodegenError::new(Code::E0221, func.op_loc(op), text));
         }
     })
+}
+
+/// Bits of an element of a tile that a conversion leaves in its threads: whole registers get other names alone, of bytes and halves words are made anew.
+pub fn within_threads(func: &Function, op: Op) -> Option<u32> {
+    if func.opcode(op) != Opcode::ConvertLayout {
+        return None;
+    }
+    let map = |v: Option<Value>| match func.value_data(v?).layout()? {
+        Layout::Bits(bits) => Some(bits.map()),
+        _ => None,
+    };
+    let (from, to) = (map(func.named_operand(op, "source"))?, map(func.result(op))?);
+    let alike = from.lane() == to.lane() && from.warp() == to.warp();
+    let same = alike && Span::of(from.register()).contains_all(to.register());
+    func.value_data(func.result(op)?).elem().filter(|_| same).map(|e| e.bits())
 }
 
 /// The class of each opcode, by the name that its row gives; none for copies, whose spaces say it.

@@ -289,7 +289,7 @@ fn verdict(p: &Problem, s: &RegionSchedule, o: &ScheduleOptions, b: &Bounds) -> 
             "the option `scheduler` asks for it".to_owned()
         } else if summary.force_serial {
             "the loop carries `force_serial_execution`".to_owned()
-        } else if summary.has_async_pipeline || summary.has_tma || summary.has_mma {
+        } else if summary.is_asynchronous() {
             format!("{} ops are fewer than `published.serial-threshold`", summary.op_count)
         } else {
             "nothing in the loop is asynchronous, or read ahead into few registers".to_owned()

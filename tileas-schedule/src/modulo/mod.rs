@@ -103,6 +103,7 @@ impl Modulo {
     pub fn shorten(&mut self, at: &mut Placement, l: Loop<'_>, ii: u32) {
         self.life.improve(at, l, ii, &mut self.polish, &mut self.search);
         self.polish.defer(at, l, ii);
+        self.polish.join(at, l, ii);
     }
 
     /// The searches in turn, from a success or from the cap downwards.

@@ -168,6 +168,30 @@ impl Polish {
         at.keep_placed();
     }
 
+    /// Where all that runs ahead are loads: what takes no time is done right before it is used, not beside the loads of a later iteration. Code with guards
+    /// would hand it from one part to the next (an n-body step: 276 registers more than there are).
+    pub fn join(&self, at: &mut Placement, l: Loop<'_>, ii: u32) {
+        if l.p.summary.is_none_or(|s| s.is_asynchronous()) || !at.load(l, ii) {
+            return;
+        }
+        let (wide, Placement { ims, windows, .. }) = (i64::from(ii), &mut *at);
+        let free = |u: &Node| l.p.uses(*u).is_empty() && l.p.pool_uses(*u).is_empty();
+        let mut moved = true;
+        while moved {
+            moved = false;
+            for u in l.p.nodes().filter(free) {
+                let now = ims.start[u.index()];
+                let readers = l.g.succ.of(u.as_u32()).iter();
+                let least = readers.map(|a| ims.start[a.node as usize] - a.weight(wide)).min();
+                let last = windows.late[u.index()].min((now.div_euclid(wide) + 1) * wide - 1);
+                if let Some(later) = least.map(|t| t.min(last)).filter(|&t| t > now) {
+                    (ims.start[u.index()], moved) = (later, true);
+                }
+            }
+        }
+        at.keep_placed();
+    }
+
     /// Moves ops later where lifetimes gain.
     fn push(&mut self, at: &mut Placement, p: &Problem, g: &Graph, ii: i64) {
         let Placement { table, ims, windows, .. } = at;

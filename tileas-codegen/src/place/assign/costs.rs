@@ -1,11 +1,12 @@
 //! What it costs to compute a node in a layout, to move it and to convert it: quarters of a cycle of an SM for all warps.
 
+use super::super::chains::rows_columns;
 use super::super::derive::wanted;
 use super::{Assignment, Use};
 use crate::ir::opcodes::keys;
-use crate::ir::{Op, Opcode, Scalar};
+use crate::ir::{Layout, Op, Opcode, Scalar, Value};
 use crate::layout::gf2::{Columns, Span};
-use crate::layout::{Axes, LinearMap};
+use crate::layout::{Axes, LinearMap, Matrix, Side};
 use crate::storage::scratch::Reduction;
 use cranelift_entity::EntityRef;
 
@@ -48,14 +49,13 @@ impl Assignment<'_> {
         self.warps() * (accesses * (1 + 2 * sectors) + 6 * rows + singles)
     }
 
-    /// Quarters of a cycle to read a tile of bytes from shared memory: a cycle for each access, or for each 128 bytes of a warp's.
-    fn shared_cost(&self, map: &LinearMap, dims: &[u32]) -> u32 {
-        let Some(axes) = Axes::of(dims) else { return 0 };
-        let last = axes.rank().checked_sub(1).map_or(0, |a| axes.bits(a));
-        let run = map.register().iter().enumerate().take_while(|(k, c)| **c == 1 << k).count() as u32;
-        let vector = run.min(last).min(4);
-        let accesses = (1u32 << map.register().len()) >> vector;
-        self.warps() * accesses * 4 * ((1 << vector) / 4).max(1)
+    /// Quarters of a cycle to read a tile from shared memory, or to `store` it there.
+    fn shared_cost(&self, map: &LinearMap, value: Value, layout: Layout, store: bool) -> Option<u32> {
+        let data = self.func().value_data(value);
+        let ((rows, columns), bytes) = (rows_columns(data.dims()?), data.elem()?.bytes());
+        let order = Matrix::of(&[rows, columns], self.warps())?.swizzled(layout.swizzle()?.span(), bytes)?;
+        let side = Side::fixed(map, order.columns(), bytes.trailing_zeros(), 0, store)?;
+        Some(side.cost() * (self.warps() >> side.copies.1.count_ones()))
     }
 
     /// The number of a map: costs are looked up more often than there are maps.
@@ -161,12 +161,23 @@ impl Assignment<'_> {
             }
         }
         for n in 0..self.nodes.len() {
-            let Some(load) = self.nodes[n].shared else { continue };
+            let Some((value, load)) = self.nodes[n].shared else { continue };
+            let Some(layout) = self.from.layouts.of_value[value] else { continue };
             let weight = self.weight(load);
             for c in 0..self.nodes[n].candidates.len() {
-                let cost = self.shared_cost(&self.nodes[n].candidates[c], &self.nodes[n].dims);
+                let cost = self.shared_cost(&self.nodes[n].candidates[c], value, layout, false);
                 let own = &mut self.nodes[n].own[c];
-                *own = own.saturating_add(cost.saturating_mul(weight));
+                *own = own.saturating_add(cost.unwrap_or(0).saturating_mul(weight));
+            }
+        }
+        for u in 0..self.written.len() {
+            let (n, value, op, layout) = self.written[u];
+            let weight = self.weight(op);
+            for c in 0..self.nodes[n].candidates.len() {
+                let map = self.nodes[n].candidates[c];
+                let cost = self.map_of(value, &map).and_then(|at| self.shared_cost(&at, value, layout, true));
+                let own = &mut self.nodes[n].own[c];
+                *own = own.saturating_add(cost.unwrap_or(0).saturating_mul(weight));
             }
         }
         // Uses of what the node itself has, and what is made of that.
