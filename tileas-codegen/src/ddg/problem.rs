@@ -26,6 +26,8 @@ use std::borrow::Cow;
 const READ_AHEAD: u64 = 8192;
 /// Registers of a thread that may hold what such a loop reads ahead: of one iteration, and of several. Each is moved on in each iteration.
 const HELD_AHEAD: [u32; 2] = [64, 32];
+/// Ops that such a loop may be written out to, one body for each iteration at once; two there are in any case.
+const MOST_WRITTEN: u32 = 64;
 
 /// Visits the values an op reads, nested ops included; `true` with the accumulator of a dot. What a
 /// destination-form copy overwrites is not read.
@@ -548,7 +550,7 @@ impl<'a> Builder<'a> {
                 s.has_mma |= matches!(opcode, Opcode::Dot | Opcode::AsyncDot);
             });
         }
-        s.reads_ahead = if s.is_asynchronous() { 0 } else { self.reads_ahead() };
+        s.reads_ahead = if s.is_asynchronous() { 0 } else { self.reads_ahead(s.op_count) };
         s
     }
 
@@ -560,7 +562,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Iterations in which what is read from global memory into registers is under way at once; 0 if nothing is to be read ahead.
-    fn reads_ahead(&self) -> u32 {
+    fn reads_ahead(&self, ops: u32) -> u32 {
         let (mut bytes, mut registers) = (0_u64, 0_u32);
         for &op in self.ops.values().filter(|&&op| self.reads(op)) {
             let warps = self.plan.op_agent[op].expand().map_or(1, |a| self.plan.agents[a].warps);
@@ -571,7 +573,7 @@ impl<'a> Builder<'a> {
         }
         let [one, several] = HELD_AHEAD;
         match (1..=one).contains(&registers) && bytes <= READ_AHEAD {
-            true => (1 + several / registers).clamp(2, MOST_AT_ONCE),
+            true => (1 + several / registers).min(MOST_WRITTEN / ops.max(1)).clamp(2, MOST_AT_ONCE),
             false => 0,
         }
     }

@@ -3,6 +3,7 @@
 use super::columns::Stores;
 use super::{Lower, NO_PHASE, TileVal, Val, reg_ty};
 use crate::error::{Code, CodegenResult, Loc};
+use crate::ir::opcodes::Traits;
 use crate::ir::verifier::MOST_PENDING;
 use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value, ValueDef, keys};
 use crate::nvvm::{Bb, Operand, Reg, RegTy};
@@ -395,10 +396,16 @@ impl Lower<'_> {
         let before = self.pending_st.clone();
         let unfenced = self.unfenced;
         self.unfenced = self.unfenced_around(block);
-        self.block(block)?;
-        self.close_section();
-        // The next iteration may read, or store to, what this one stored.
-        self.wait_stores();
+        let mut index = iv;
+        for copy in 0..self.guarded_copies(op, block) {
+            if copy > 0 {
+                index = self.next_copy(op, block, (index, step))?;
+            }
+            self.block(block)?;
+            self.close_section();
+            // The next iteration may read, or store to, what this one stored.
+            self.wait_stores();
+        }
         // The condition may be one of the values that change now.
         let ends = match f.exit_of(op) {
             Some(e) => self.exit_condition(e)?,
@@ -407,6 +414,11 @@ impl Lower<'_> {
         if let Some(y) = f.last_op(block) {
             let values = f.operands(y);
             self.assign(op, &carried, values)?;
+        }
+        if index != iv {
+            self.b.mov_to(iv, index);
+            self.vals[params[0]] = Val::Scalar(iv.into());
+            params[1..].iter().zip(&carried).for_each(|(&p, &v)| self.vals[p] = v);
         }
         if let Some(p) = ends {
             self.b.br_on(p, exit);
@@ -510,10 +522,7 @@ impl Lower<'_> {
         let mut index = iv;
         for copy in 0..copies {
             if copy > 0 {
-                let next = self.renamed(op, values)?;
-                index = self.b.add_s32(index, step);
-                self.vals[self.f.block_params(block)[0]] = Val::Scalar(index.into());
-                params.iter().zip(&next).for_each(|(&p, &v)| self.vals[p] = v);
+                index = self.next_copy(op, block, (index, step.into()))?;
             }
             self.block(block)?;
             self.close_section();
@@ -532,6 +541,68 @@ impl Lower<'_> {
         self.unfenced = self.unfenced.or(unfenced);
         self.reading = super::convert::hull(self.reading, reading);
         Ok(())
+    }
+
+    /// Gives the values of a body the registers of its next copy, and returns the index there.
+    fn next_copy(&mut self, op: Op, block: Block, (index, step): (Reg, Operand)) -> CodegenResult<Reg> {
+        let values = self.f.last_op(block).map_or(&[][..], |y| self.f.operands(y));
+        let next = self.renamed(op, values)?;
+        let index = self.b.add_s32(index, step);
+        let params = self.f.block_params(block);
+        self.vals[params[0]] = Val::Scalar(index.into());
+        params[1..].iter().zip(&next).for_each(|(&p, &v)| self.vals[p] = v);
+        Ok(index)
+    }
+
+    /// How many copies a loop has of a body whose parts are guarded, each for an iteration of its own, where nothing but loads runs ahead: see
+    /// [`Lower::rounds`]. Steps behind the last one do nothing, so that there are no others.
+    fn guarded_copies(&self, op: Op, block: Block) -> usize {
+        let f = self.f;
+        let rolled =
+            f.attr_int(op, keys::SKEW).is_some() && !f.has_attr(op, keys::STEADY) && f.exit_of(op).is_none();
+        let narrow = f.operands(op).first().and_then(|&v| f.value_data(v).as_scalar()) == Some(Scalar::I32);
+        let Some(y) = f.last_op(block).filter(|_| rolled && narrow && !self.agent.elect) else { return 1 };
+        let mut plain =
+            !f.has_attr(op, keys::DEALT) && !f.has_attr(op, keys::DOTS_COMPLETE) && self.turns(op).is_none();
+        f.walk(block, &mut |o| {
+            let waits = f.opcode(o).has(Traits::ASYNC) || f.opcode(o).has(Traits::PIPELINE);
+            plain &= !waits && !matches!(f.opcode(o), Opcode::For | Opcode::WarpDot);
+        });
+        let values = f.operands(y);
+        // What a guard gives is what its part loads.
+        let loaded = |v: Value| {
+            let ValueDef::Result(by, n) = f.value_def(v) else { return false };
+            let part = f.op_block_at(by, 0).and_then(|b| f.last_op(b));
+            part.and_then(|y| f.operands(y).get(n as usize)).is_some_and(|&v| self.is_loaded(v))
+        };
+        match plain {
+            true => 1 + self.ahead(values, loaded),
+            false => 1,
+        }
+    }
+
+    /// Whether a tile is loaded from global memory.
+    fn is_loaded(&self, v: Value) -> bool {
+        let f = self.f;
+        let by = f.defining_op(v).filter(|_| f.value_data(v).is_tile());
+        by.is_some_and(|by| f.opcode(by) == Opcode::TiledLoad || f.opcode(by).is_sparse())
+    }
+
+    /// Iterations by which what a loop carries is loaded ahead.
+    fn ahead(&self, values: &[Value], loaded: impl Fn(Value) -> bool) -> usize {
+        let steps = |&v: &Value| {
+            let mut v = v;
+            for steps in 1..=values.len() {
+                match self.f.value_def(v) {
+                    ValueDef::Param(_, 0) => return 0,
+                    ValueDef::Param(_, n) => v = values[n as usize - 1],
+                    ValueDef::Result(..) if loaded(v) => return steps,
+                    ValueDef::Result(..) => return 0,
+                }
+            }
+            0
+        };
+        values.iter().map(steps).max().unwrap_or(0)
     }
 
     /// How many copies of a body [`Lower::rounds`] writes; 1: none is worth it.
@@ -557,21 +628,7 @@ impl Lower<'_> {
         {
             return 1;
         }
-        let loads = |v: Value| {
-            let by = f.defining_op(v).filter(|_| f.value_data(v).is_tile());
-            by.is_some_and(|by| f.opcode(by) == Opcode::TiledLoad || f.opcode(by).is_sparse())
-        };
-        let ahead = |mut v: Value| {
-            for steps in 1..=values.len() {
-                match f.value_def(v) {
-                    ValueDef::Param(_, n) => v = values[n as usize - 1],
-                    ValueDef::Result(..) if loads(v) => return steps,
-                    ValueDef::Result(..) => return 0,
-                }
-            }
-            0
-        };
-        1 + values.iter().map(|&v| ahead(v)).max().unwrap_or(0)
+        1 + self.ahead(values, |v| self.is_loaded(v))
     }
 
     /// What the next copy of a body takes, in the registers that it is in.

@@ -62,7 +62,9 @@ pub fn may_take_over(func: &Function, v: Value, user: Op, uses: u32) -> bool {
         Some(Opcode::Addf | Opcode::Subf | Opcode::Mulf | Opcode::Fma | Opcode::Divf) => {
             func.value_data(v).elem() == Some(Scalar::F32)
         }
-        Some(opcode) => matches!(opcode, Opcode::AsyncDot | Opcode::For | Opcode::If),
+        // What is loaded would be waited for, and is not, by whom it is moved to.
+        Some(Opcode::TiledLoad) => true,
+        Some(opcode) => matches!(opcode, Opcode::AsyncDot | Opcode::For | Opcode::If) || opcode.is_sparse(),
     };
     let home = match func.value_def(v) {
         ValueDef::Result(op, _) => func.op_block(op),
