@@ -336,7 +336,9 @@ fn record_exclusions(p: &Problem, out: &mut RegionSchedule) {
 
 /// The serial generator consults no constraint but forced serialisation; what it drops is said.
 fn warn_dropped(p: &Problem, out: &mut RegionSchedule) {
-    let groups = p.nodes().filter(|&n| p.group_size(n) > 1).count();
+    // Of the ops of a loop those groups are meant that somebody asked for; numbers of a bare graph are.
+    let asked = |n: Node| p.summary.is_none() || p.extra(n).own_gid.is_some();
+    let groups = p.nodes().filter(|&n| p.group_size(n) > 1 && asked(n)).count();
     let depths = p.nodes().filter(|&n| p.max_depth(n) > 0).count();
     for (count, what) in [(groups, "group"), (depths, "max_depth")] {
         if count > 0 {

@@ -4,7 +4,7 @@ use super::memory::{Fill, Memory, NodeInfo};
 use super::refine::{Extra, MOST_AT_ONCE};
 use super::webs::{Event, LoopWebs, Object, Order};
 use super::{ScheduledRegion, for_each_nested};
-use crate::agents::{AgentKind, AgentPlan};
+use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::constraints::{ConstraintMap, Group, RematWords};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::registers_per_thread;
@@ -19,6 +19,7 @@ use crate::storage::classify::is_product;
 use crate::storage::cost;
 use crate::storage::footprint::{self, Footprint};
 use cranelift_entity::{EntitySet, PrimaryMap};
+use smallvec::SmallVec;
 use std::borrow::Cow;
 
 /// Bytes of global memory that an iteration reads into registers, up to which a loop without other asynchronous work is pipelined. Above, one has
@@ -537,11 +538,12 @@ impl<'a> Builder<'a> {
 
     fn summary(&self) -> RegionSummary {
         let func = self.func;
-        let mut s = RegionSummary::default();
+        let (mut s, mut agents) = (RegionSummary::default(), SmallVec::<[Agent; 4]>::new());
         for op in self.ops.values().copied().chain(self.memory.fused.iter().map(|f| f.1)) {
             for_each_nested(func, op, &mut |inner| {
-                if self.plan.op_agent[inner].is_none() {
-                    return;
+                let Some(agent) = self.plan.op_agent[inner].expand() else { return };
+                if !agents.contains(&agent) {
+                    agents.push(agent);
                 }
                 let opcode = func.opcode(inner);
                 s.op_count += 1;
@@ -550,7 +552,8 @@ impl<'a> Builder<'a> {
                 s.has_mma |= matches!(opcode, Opcode::Dot | Opcode::AsyncDot);
             });
         }
-        s.reads_ahead = if s.is_asynchronous() { 0 } else { self.reads_ahead(s.op_count) };
+        s.reads_ahead =
+            if s.is_asynchronous() || agents.len() > 1 { 0 } else { self.reads_ahead(s.op_count) };
         s
     }
 
