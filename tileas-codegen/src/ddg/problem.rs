@@ -190,6 +190,7 @@ impl<'a> Builder<'a> {
         self.ssa_edges(body);
         self.web_edges(body);
         self.memory_edges();
+        let mut summary = self.summary();
         for e in extra.edges.iter().filter(|e| self.func.op_block(e.from) == Some(body)) {
             if let (Some(from), Some(to)) =
                 (self.memory.node_of[e.from].expand(), self.memory.node_of[e.to].expand())
@@ -197,7 +198,6 @@ impl<'a> Builder<'a> {
                 self.memory.edges.order(from, to, e.latency.max(0) as u32, e.distance);
             }
         }
-        let mut summary = self.summary();
         summary.force_serial = self.constraints.force_serial(for_op) || extra.serial.contains(&for_op);
         problem.summary = Some(summary);
         self.fill(&mut problem, extra);
@@ -573,6 +573,14 @@ impl<'a> Builder<'a> {
                 bytes = bytes.saturating_add(self.func.value_data(v).num_bytes().unwrap_or(0));
                 registers = registers.saturating_add(registers_of(self.func, v, warps));
             }
+        }
+        // What a loop writes and reads again it hands on through memory: reads wait for that, and not for a schedule.
+        let node = |n: Node| self.ops[n];
+        let waits = |e: &&(Node, Node, u32, u32, bool)| {
+            self.func.opcode(node(e.0)).has(Traits::WRITES_GLOBAL) && self.reads(node(e.1))
+        };
+        if self.memory.edges.list.iter().any(|e| waits(&e)) {
+            return 0;
         }
         let [one, several] = HELD_AHEAD;
         match (1..=one).contains(&registers) && bytes <= READ_AHEAD {
