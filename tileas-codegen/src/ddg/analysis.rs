@@ -25,7 +25,7 @@ pub struct LoopSchedule {
     pub stage_count: u32,
     /// Whether the serial generator made it.
     pub serial: bool,
-    /// Whether nothing in it is asynchronous: all that runs ahead are loads into registers.
+    /// Whether all that runs ahead are loads into registers.
     pub plain: bool,
     /// What its cycles are.
     pub model: CycleModel,

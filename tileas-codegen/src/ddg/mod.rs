@@ -154,7 +154,7 @@ pub fn schedule_pass(
         result.ii = schedule.ii;
         result.stage_count = schedule.stage_count;
         result.serial = schedule.generator == Generator::Serial;
-        result.plain = problem.summary.is_some_and(|s| !s.is_asynchronous());
+        result.plain = problem.summary.is_some_and(|s| s.reads_ahead > 0);
         result.model = opts.cycle_model;
         let region = ScheduledRegion { for_op, schedule, problem, ops, fused };
         let schedule = &region.schedule;

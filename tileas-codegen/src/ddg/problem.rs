@@ -25,10 +25,12 @@ use std::borrow::Cow;
 /// Bytes of global memory that an iteration reads into registers, up to which a loop without other asynchronous work is pipelined. Above, one has
 /// enough under way to wait for, and its registers decide how many CTAs share a multiprocessor.
 const READ_AHEAD: u64 = 8192;
-/// Registers of a thread that may hold what such a loop reads ahead: of one iteration, and of several. Each is moved on in each iteration.
+/// Registers of a thread that may hold what such a loop reads ahead: of one iteration, and of several.
 const HELD_AHEAD: [u32; 2] = [64, 32];
 /// Ops that such a loop may be written out to, one body for each iteration at once; two there are in any case.
 const MOST_WRITTEN: u32 = 64;
+/// Ops of such a loop at most: more compute longer than a load takes.
+const MOST_OPS: u32 = 256;
 
 /// Visits the values an op reads, nested ops included; `true` with the accumulator of a dot. What a
 /// destination-form copy overwrites is not read.
@@ -583,7 +585,7 @@ impl<'a> Builder<'a> {
             return 0;
         }
         let [one, several] = HELD_AHEAD;
-        match (1..=one).contains(&registers) && bytes <= READ_AHEAD {
+        match (1..=one).contains(&registers) && bytes <= READ_AHEAD && ops <= MOST_OPS {
             true => (1 + several / registers).min(MOST_WRITTEN / ops.max(1)).clamp(2, MOST_AT_ONCE),
             false => 0,
         }

@@ -615,7 +615,11 @@ fn overlap(
 /// What an agent that computes in registers asks if its ops are `most` intervals apart or more, and so in more iterations at once.
 fn close_together(region: &ScheduledRegion, agent: u32, most: u32) -> Option<Constraint> {
     let (p, s) = (&region.problem, &region.schedule);
-    let ops = register_ops(p, agent);
+    // A loop that reads ahead is one agent's, with its branches, which compute with what is read.
+    let ops = match p.summary {
+        Some(s) if s.reads_ahead > 0 => p.nodes().collect(),
+        _ => register_ops(p, agent),
+    };
     let far =
         |&from: &Node, &to: &Node| s.start[from] >= s.start[to].saturating_add(s.ii.saturating_mul(most));
     let pairs =

@@ -51,7 +51,7 @@ pub(super) fn divide(draft: &mut Draft<'_>, isa: &dyn TargetIsa) {
 fn exchange(draft: &mut Draft<'_>, isa: &dyn TargetIsa) {
     let func = draft.func();
     let fits = |op: &Op| {
-        let Some(r) = MmaRequest::of(func, *op) else { return false };
+        let Some(r) = MmaRequest::of(func, *op).filter(|_| is_value(func, *op)) else { return false };
         let inner = MmaRequest { a_m_contiguous: false, b_n_contiguous: false, ..r };
         isa.atoms().select_mma(&r).is_err() && isa.atoms().select_mma(&inner).is_ok()
     };
@@ -77,13 +77,17 @@ fn exchange(draft: &mut Draft<'_>, isa: &dyn TargetIsa) {
     }
 }
 
+/// Whether an op is a product in value form.
+fn is_value(func: &Function, op: Op) -> bool {
+    func.opcode(op) == Opcode::AsyncDot
+        && func.named_segment(op, "acc_stage").is_empty()
+        && func.named_segment(op, "accumulate").is_empty()
+}
+
 /// Whether a product has no instruction of the target, and one of warps.
 fn is_left(func: &Function, op: Op, isa: &dyn TargetIsa) -> bool {
-    let plain = func.opcode(op) == Opcode::AsyncDot
-        && func.named_segment(op, "acc_stage").is_empty()
-        && func.named_segment(op, "accumulate").is_empty();
     let elem = |name| func.named_operand(op, name).and_then(|v| func.value_data(v).elem());
-    let Some(r) = MmaRequest::of(func, op).filter(|_| plain) else { return false };
+    let Some(r) = MmaRequest::of(func, op).filter(|_| is_value(func, op)) else { return false };
     let (Some(a), Some(b), Some(acc)) = (elem("a"), elem("b"), elem("acc")) else { return false };
     let least = match (a, b) {
         (Scalar::F16, Scalar::F16) | (Scalar::BF16, Scalar::BF16) => 8,

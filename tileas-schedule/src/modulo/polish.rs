@@ -171,7 +171,7 @@ impl Polish {
     /// Where all that runs ahead are loads: what takes no time is done right before it is used, not beside the loads of a later iteration. Code with guards
     /// would hand it from one part to the next (an n-body step: 276 registers more than there are).
     pub fn join(&self, at: &mut Placement, l: Loop<'_>, ii: u32) {
-        if l.p.summary.is_none_or(|s| s.is_asynchronous()) || !at.load(l, ii) {
+        if l.p.summary.is_none_or(|s| s.reads_ahead == 0) || !at.load(l, ii) {
             return;
         }
         let (wide, Placement { ims, windows, .. }) = (i64::from(ii), &mut *at);
