@@ -156,7 +156,6 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
         "execute/skew_scalar_branch_carried",
         "execute/tma_load_padding",
         "execute/tma_load_written",
-        "execute/two_chains_crossed",
         "execute/two_chains_in_place",
         "kernels/decode_attention_d128",
         "kernels/far_coordinate",
