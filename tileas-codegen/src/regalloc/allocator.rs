@@ -87,7 +87,7 @@ impl AgentReport {
                 CodegenError::new(Code::W0904, Loc::NONE, text).note(Loc::NONE, why.to_string())
             }
             _ => CodegenError::new(Code::W0903, Loc::NONE, text)
-                .note(Loc::NONE, "options are `max-regs`, `regalloc`, `slice-regs`"),
+                .note(Loc::NONE, "options are `max-regs`, `regalloc`, `slice-regs`, `max-simt-agents`"),
         })
     }
 }
