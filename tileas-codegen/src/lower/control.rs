@@ -566,7 +566,7 @@ impl Lower<'_> {
             !f.has_attr(op, keys::DEALT) && !f.has_attr(op, keys::DOTS_COMPLETE) && self.turns(op).is_none();
         f.walk(block, &mut |o| {
             let waits = f.opcode(o).has(Traits::ASYNC) || f.opcode(o).has(Traits::PIPELINE);
-            plain &= !waits && !matches!(f.opcode(o), Opcode::For | Opcode::WarpDot);
+            plain &= !waits && f.opcode(o) != Opcode::For;
         });
         let values = f.operands(y);
         // What a guard gives is what its part loads.
