@@ -17,6 +17,10 @@ use tileas_filetests::{TestKind, cutile, external};
 /// What an assertion is expected to do, which is left out.
 const UNCHECKED: &[&str] = &["assert_fails"];
 
+/// What spills a few bytes, and where: threads that hold whole rows of scales convert nothing, a step takes 768 cycles instead of 896, and 10 bytes
+/// find no register.
+const SPILLING: &[(&str, &str)] = &[("gemm_mx_e4m3", "sm_100a")];
+
 /// The folder with the exported kernels; made once.
 fn exported() -> &'static Result<PathBuf, String> {
     static DONE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -35,7 +39,8 @@ fn check(name: &str, target: &str) -> Result<(), Failed> {
     let modes = [Mode::Latest(1), Mode::Random(2)];
     let ran = cutile::run(folder, name, target, &modes).map_err(|e| format!("{e:#}"))?;
     let said = ran.assembled.as_str();
-    if external::is_serialised(said) || !said.is_empty() && external::spills(said) {
+    let spills = !said.is_empty() && external::spills(said);
+    if external::is_serialised(said) || !said.is_empty() && spills != SPILLING.contains(&(name, target)) {
         return Err(format!("the assembler says\n{said}").into());
     }
     match name.strip_prefix("ours_") {
