@@ -146,7 +146,6 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
     // whose registers are the convention's. Exactly these, so that the list
     // cannot hide another one.
     const MORE: &[&str] = &[
-        "execute/attention",
         "execute/carried_from_memory",
         "execute/fence_through_other_pipe",
         "execute/math_scalar",
