@@ -431,7 +431,7 @@ settings! {
     exact_steps: u64 = 8_000_000, "search.exact-steps", Allowed::Int(0, u64::MAX);
     /// Steps of the searches in all loops of a function and all rounds of refinement together: starts of the arms, local and
     /// exact search, fewer stages, shorter lifetimes. Each loop has its own limits beside this; 0 = no searches.
-    search_steps: u64 = 250_000, "search.steps", Allowed::Int(0, u64::MAX);
+    search_steps: u64 = 1_000_000, "search.steps", Allowed::Int(0, u64::MAX);
     /// Steps of exact mode (`scheduler = optimal`) in one loop: conflicts, and one more per 4096 literals.
     optimal_steps: u64 = 200_000, "search.optimal-steps", Allowed::Int(0, u64::MAX);
     /// Placements spent on shorter lifetimes in one loop; 0 = compaction only.
@@ -706,7 +706,7 @@ mod tests {
              published.spill-budget=unlimited published.latency-ceilings=false published.light-specialization=false \
              published.max-constraint-iterations=16 published.verify-mem-semantics=public search.ii-cap=serial \
              search.ii-search=auto search.budget-ratio=16 search.step-limit=4000000 search.seed=0 search.permute-budget=24 \
-             search.arm-steps=60000 search.exact-steps=8000000 search.steps=250000 search.optimal-steps=200000 \
+             search.arm-steps=60000 search.exact-steps=8000000 search.steps=1000000 search.optimal-steps=200000 \
              search.lifetime-steps=4000 limits.max-ops=100000 limits.max-edges=1000000 limits.max-uses=1024 \
              limits.max-region-ops=65536 limits.max-instructions=1000000 limits.max-nesting=64 \
              limits.max-module-ops=1000000 limits.max-bytes=67108864 tune.fuse-reads=false tune.roll-slices=2 tune.unroll-ops=32 \
