@@ -471,7 +471,7 @@ fn elementwise(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpRes
     let Some(elem) = data.elem() else { return Ok(None) };
     let Some(&first) = f.operands(op).first() else { return Ok(None) };
     let source = f.value_data(first).elem().unwrap_or(elem);
-    let element = Element { f, op, from: source, to: elem };
+    let element = Element::new(f, op, source, elem);
     let n = args.len();
     if n == 0 || n > 3 || args.iter().any(|a| !matches!(a, Val::Int(_) | Val::Float(_) | Val::Tile(_))) {
         return Ok(None);
@@ -594,19 +594,34 @@ struct Element<'a> {
     from: Scalar,
     /// Element type of the result.
     to: Scalar,
+    opcode: Opcode,
+    unsigned: bool,
+    ftz: bool,
+    direction: Option<num::Direction>,
 }
 
-impl Element<'_> {
+impl<'a> Element<'a> {
+    /// Attributes are looked up here, not for each element.
+    fn new(f: &'a Function, op: Op, from: Scalar, to: Scalar) -> Self {
+        // The rounding of f32 arithmetic, if it is not to nearest. Approximate results are the nearest ones here.
+        let direction = match f.attr_name(op, keys::ROUNDING) {
+            Some("zero") => Some(num::Direction::Zero),
+            Some("negative_inf") => Some(num::Direction::Down),
+            Some("positive_inf") => Some(num::Direction::Up),
+            _ => None,
+        };
+        let (unsigned, ftz) = (f.has_attr(op, keys::UNSIGNED), f.has_attr(op, keys::FTZ));
+        Self { f, op, from, to, opcode: f.opcode(op), unsigned, ftz, direction }
+    }
+
     /// `None`: the op is not element-wise.
     fn apply(&self, x: [Number; 3]) -> InterpResult<Option<Number>> {
         use Opcode as O;
-        let opcode = self.f.opcode(self.op);
-        let flag = |key| self.f.has_attr(self.op, key);
+        let (opcode, unsigned) = (self.opcode, self.unsigned);
         let (a, b) = (x[0].int(), x[1].int());
         let s = self.from;
         let bits = i64::from(s.bits());
         let (ua, ub) = (num::unsigned(s, a), num::unsigned(s, b));
-        let unsigned = flag(keys::UNSIGNED);
         let (fa, fb) = (x[0].float(), x[1].float());
         let integer = match opcode {
             O::Addi => a.wrapping_add(b),
@@ -654,7 +669,7 @@ impl Element<'_> {
                 let order = if unsigned { ua.cmp(&ub) } else { a.cmp(&b) };
                 i64::from(self.holds(Some(order))?)
             }
-            O::Cmpf if flag(keys::UNORDERED) && (fa.is_nan() || fb.is_nan()) => 1,
+            O::Cmpf if (fa.is_nan() || fb.is_nan()) && self.f.has_attr(self.op, keys::UNORDERED) => 1,
             O::Cmpf => i64::from(self.holds(fa.partial_cmp(&fb))?),
             O::Ftoi => self.truncate(fa, unsigned),
             O::Exti if unsigned => ua as i64,
@@ -669,7 +684,7 @@ impl Element<'_> {
                 }));
             }
             _ => {
-                let ftz = flag(keys::FTZ);
+                let ftz = self.ftz;
                 let x = if ftz { x.map(|n| Number::Float(num::flushed(n.float()))) } else { x };
                 let rounded = |v| {
                     let v = num::round(self.to, v);
@@ -726,16 +741,6 @@ impl Element<'_> {
         }
     }
 
-    /// The rounding of f32 arithmetic, if it is not to nearest. Approximate results are the nearest ones here.
-    fn direction(&self) -> Option<num::Direction> {
-        Some(match self.f.attr_name(self.op, keys::ROUNDING)? {
-            "zero" => num::Direction::Zero,
-            "negative_inf" => num::Direction::Down,
-            "positive_inf" => num::Direction::Up,
-            _ => return None,
-        })
-    }
-
     /// |x|^n with the sign that n gives it.
     fn integer_power(&self, x: f64, n: i64) -> f64 {
         let whole = n as f64;
@@ -750,7 +755,7 @@ impl Element<'_> {
     fn float(&self, opcode: Opcode, x: [Number; 3]) -> Option<f64> {
         use Opcode as O;
         let (a, b) = (x[0].float(), x[1].float());
-        if let Some(d) = self.direction() {
+        if let Some(d) = self.direction {
             return Some(match opcode {
                 O::Addf => num::add_directed(a, b, d),
                 O::Subf => num::add_directed(a, -b, d),

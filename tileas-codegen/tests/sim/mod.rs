@@ -10,9 +10,10 @@
 //! place, atomics change it, and slots of scalar channels hold numbers.
 //! Shares no code with the compiler beyond the IR.
 
+use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use tileas_codegen::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Space, Value, keys};
 
@@ -112,7 +113,7 @@ fn is_stored(f: &Function, v: Value) -> bool {
 type Parts = (u64, BTreeMap<Vec<i64>, (Vec<u32>, u64)>);
 
 thread_local! {
-    static PARTS: RefCell<HashMap<u64, Parts>> = RefCell::new(HashMap::new());
+    static PARTS: RefCell<FxHashMap<u64, Parts>> = RefCell::new(FxHashMap::default());
 }
 
 fn slice(tile: u64, full: &[u32], dims: &[u32], offsets: &[i64]) -> u64 {
@@ -253,7 +254,7 @@ fn is_bit(f: &Function, op: Op) -> bool {
     f.results(op).first().is_some_and(|&v| f.value_data(v).as_scalar() == Some(Scalar::I1))
 }
 
-fn params(f: &Function, ints: &[i64]) -> HashMap<Value, Val> {
+fn params(f: &Function, ints: &[i64]) -> FxHashMap<Value, Val> {
     let mut n = 0;
     f.params()
         .iter()
@@ -302,7 +303,7 @@ fn exits(f: &Function, l: Op, value: impl Fn(Value) -> Val) -> bool {
 
 struct Reference<'a> {
     f: &'a Function,
-    env: HashMap<Value, Val>,
+    env: FxHashMap<Value, Val>,
     /// Tiles that are overwritten in place, by the value that first named them.
     out: Outputs,
     cells: Cells,
@@ -529,7 +530,7 @@ struct Frame {
 }
 
 struct AgentState {
-    env: HashMap<Value, Val>,
+    env: FxHashMap<Value, Val>,
     frames: Vec<Frame>,
     matrix: VecDeque<Job>,
     stores: VecDeque<(u64, (Value, u32))>,
@@ -545,12 +546,12 @@ type Load = (u64, (Value, u32), usize, u32, i64);
 struct Machine<'a> {
     f: &'a Function,
     pipes: Vec<Pipe>,
-    pipe_of: HashMap<Value, usize>,
-    memory: HashMap<(Value, u32), Halves>,
+    pipe_of: FxHashMap<Value, usize>,
+    memory: FxHashMap<(Value, u32), Halves>,
     /// Of buffers that lie at one place: the first of them.
-    place: HashMap<Value, Value>,
+    place: FxHashMap<Value, Value>,
     /// Slots of scalar channels.
-    scalars: HashMap<(Value, u32), [Val; 2]>,
+    scalars: FxHashMap<(Value, u32), [Val; 2]>,
     agents: Vec<AgentState>,
     loads: Vec<Load>,
     out: BTreeMap<u64, Halves>,
@@ -570,10 +571,10 @@ pub fn run(f: &Function, ints: &[i64], seed: u64) -> Result<Outputs, Stuck> {
     let mut m = Machine {
         f,
         pipes: Vec::new(),
-        pipe_of: HashMap::new(),
-        memory: HashMap::new(),
-        place: HashMap::new(),
-        scalars: HashMap::new(),
+        pipe_of: FxHashMap::default(),
+        memory: FxHashMap::default(),
+        place: FxHashMap::default(),
+        scalars: FxHashMap::default(),
         agents: Vec::new(),
         loads: Vec::new(),
         out: BTreeMap::new(),

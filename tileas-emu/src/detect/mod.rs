@@ -128,8 +128,8 @@ pub struct Det {
     pub agents: Vec<Agent>,
     /// Shared memory.
     pub smem: Shadow,
-    /// Tensor memory.
-    pub tmem: Shadow,
+    /// Tensor memory, from its first access on: few kernels have any.
+    tmem: Shadow,
     by_kind: FxHashMap<(u8, u32), u16>,
     pool: Vec<(u16, bool)>,
 }
@@ -137,11 +137,7 @@ pub struct Det {
 impl Det {
     /// State of CTA `cta` (number plus one) with `warps` warps.
     pub fn new(on: Detectors, cta: u32, cluster: Rc<[u32]>, warps: u32, smem_bytes: usize) -> Self {
-        let (smem, tmem) = if on.races {
-            (Shadow::of(cta, smem_bytes.div_ceil(4)), Shadow::new(128 * 512))
-        } else {
-            Default::default()
-        };
+        let smem = if on.races { Shadow::of(cta, smem_bytes.div_ceil(4)) } else { Shadow::default() };
         Self {
             on,
             cta,
@@ -149,7 +145,7 @@ impl Det {
             clocks: vec![1; warps as usize],
             agents: (0..warps).map(Agent::Warp).collect(),
             smem,
-            tmem,
+            tmem: Shadow::default(),
             by_kind: FxHashMap::default(),
             pool: Vec::new(),
         }
@@ -301,12 +297,20 @@ impl Det {
         Ok(())
     }
 
+    /// The cells of tensor memory; none without race detection.
+    fn tmem(&mut self) -> &mut Shadow {
+        if self.on.races && !self.tmem.on() {
+            self.tmem = Shadow::new(128 * 512);
+        }
+        &mut self.tmem
+    }
+
     /// Checks that freeing a cell of tensor memory is ordered after all accesses: dealloc is
     /// synchronous, so plain causality is enough.
     pub fn free_tensor(&mut self, lane: u32, column: u32, who: &Who<'_>) -> Result<(), Trap> {
         let now = Epoch { mask: 15, ..who.epoch };
         let i = (lane * 512 + column) as usize;
-        if let Err(c) = self.tmem.access(i, now, true, who.know, Plane::Shared, u32::MAX) {
+        if let Err(c) = self.tmem().access(i, now, true, who.know, Plane::Shared, u32::MAX) {
             return Err(self.conflict(&c, &now, true, Place::Tensor(lane, column)));
         }
         self.tmem.reset(i);
@@ -317,7 +321,7 @@ impl Det {
     pub fn tensor(&mut self, lane: u32, column: u32, write: bool, who: &Who<'_>) -> Result<(), Trap> {
         let now = Epoch { mask: 15, ..who.epoch };
         if let Err(c) =
-            self.tmem.access((lane * 512 + column) as usize, now, write, who.know, Plane::Tensor, u32::MAX)
+            self.tmem().access((lane * 512 + column) as usize, now, write, who.know, Plane::Tensor, u32::MAX)
         {
             return Err(self.conflict(&c, &now, write, Place::Tensor(lane, column)));
         }
