@@ -1,6 +1,6 @@
 //! What is tried where a kernel needs more memory than there is, and what lies in one place in loops.
 
-use tileas_codegen::ir::{AttrData, Function, Opcode, keys};
+use tileas_codegen::ir::{AttrData, Function, Op, Opcode, keys};
 use tileas_codegen::testing::materialize::verify_materialized;
 use tileas_codegen::{Code, Context, Settings, Stage};
 
@@ -68,6 +68,35 @@ fn nothing_lies_where_warps_hand_tiles_to_each_other() {
     over.set_int(scratch, keys::OFFSET, buffer(&f, "W4").0);
     let errors = verify_materialized(&over, &*isa).expect_err("it lies in a ring");
     assert_eq!(errors[0].code, Code::E0708, "{errors:?}");
+}
+
+/// Sums of 512 columns and scores of 64: the scores lie in the other lanes of the columns of sums.
+#[test]
+fn accumulators_of_64_rows_share_columns_by_lanes() {
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a processor");
+    let f = materialized("filetests/filetests/kernels/mla_decode.tileas", "sm_100a", None);
+    let is = |op: &Op| f.opcode(*op) == Opcode::AllocTensor && f.has_attr(*op, keys::COLUMN);
+    let buffers: Vec<Op> = f.all_ops().into_iter().filter(is).collect();
+    let place = |op: &Op| {
+        (f.attr_int(*op, keys::LANE).expect("half"), f.attr_int(*op, keys::COLUMN).expect("a column"))
+    };
+    let lower: Vec<i64> = buffers.iter().map(place).filter(|p| p.0 == 0).map(|p| p.1).collect();
+    let upper: Vec<i64> = buffers.iter().map(place).filter(|p| p.0 == 16).map(|p| p.1).collect();
+    assert_eq!(lower.len() + upper.len(), buffers.len());
+    assert!(lower.iter().any(|c| upper.contains(c)), "{lower:?} {upper:?}");
+    assert!(verify_materialized(&f, &*isa).is_ok());
+    let first = *buffers.iter().find(|op| place(op) == (0, 0)).expect("the first column");
+    let other = *buffers.iter().find(|op| place(op) == (16, 0)).expect("the same column");
+    // In the lanes of another buffer, and in lanes that none of 64 rows has.
+    for (op, lane) in [(other, 0), (first, 16), (first, 8)] {
+        let mut damaged = f.clone();
+        damaged.set_int(op, keys::LANE, lane);
+        assert!(verify_materialized(&damaged, &*isa).is_err(), "{op} in lane {lane}");
+    }
+    // In all lanes.
+    let mut damaged = f.clone();
+    damaged.remove_attr(first, keys::LANE);
+    assert!(verify_materialized(&damaged, &*isa).is_err());
 }
 
 /// On sm_90a; there is no smaller kernel of which that is known.

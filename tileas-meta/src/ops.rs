@@ -1074,6 +1074,7 @@ pub const OPS: &[OpRow] = &[
             may("offset", Int),
             may("align", Int),
             may("column", Int),
+            may("lane", Int),
             may("owner_warp", Int),
             may("scratch", Int),
             may("named", Int),
@@ -1081,7 +1082,7 @@ pub const OPS: &[OpRow] = &[
         ],
         traits: &[Pure, Uniform],
         rule: Rule::Custom,
-        doc: "A ring buffer: the leading dimension counts slots. `offset`: bytes from the shared-memory base; `column`: first tensor-memory column. `scratch`: no buffer of tiles, but what register ops of the agent with that number take for themselves between its warps, which meet at the named barrier `named`. `stride`: of an agent with instances each has such a buffer, so many bytes behind that of the instance before.",
+        doc: "A ring buffer: the leading dimension counts slots. `offset`: bytes from the shared-memory base; `column`: first tensor-memory column; `lane`: the buffer has 16 lanes of each warp, from this one on, and another may have the others. `scratch`: no buffer of tiles, but what register ops of the agent with that number take for themselves between its warps, which meet at the named barrier `named`. `stride`: of an agent with instances each has such a buffer, so many bytes behind that of the instance before.",
         ..BASE
     },
     // -- matrix multiply

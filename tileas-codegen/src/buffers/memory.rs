@@ -2,7 +2,8 @@
 //!
 //! Shared memory, from a 1024-aligned base: tiles in web order, then what register ops of each agent take for themselves, then the full and empty barriers of each pipe
 //! (8 bytes a slot), those of turns, then the word that receives the tensor-memory base. What each instance of an agent has for itself ([`Own`]) lies behind the other tiles, as often as there are instances. Tensor memory: slots of a web side by side,
-//! webs in order, the allocation a power of two of columns. With [`Sharing`], a web takes the first place that overlaps
+//! webs in order, the allocation a power of two of columns; where those do not suffice, accumulators of 64 rows lie beside each other in the lanes of
+//! their columns ([`in_lanes`]). With [`Sharing`], a web takes the first place that overlaps
 //! only webs it may share with; with waits (the flag beside it), where that is beyond the end of memory, only webs that it may wait for as well.
 //! Webs of one loop that take turns ([`Places`]) begin where the first of them does. Errors: E0602, E0603 with need, capacity and the largest
 //! consumer. Cost: linear; with sharing webs².
@@ -11,9 +12,9 @@ use super::channels::{Pipe, PipeData};
 use super::share::{Places, Sharing, at_place};
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
-use crate::ir::{Function, Space};
+use crate::ir::{Function, Layout, Opcode, Space};
 use crate::isa::TargetIsa;
-use crate::storage::webs::{Web, Webs};
+use crate::storage::webs::{Web, WebData, Webs};
 use cranelift_entity::{EntitySet, PrimaryMap};
 use smallvec::SmallVec;
 
@@ -153,6 +154,7 @@ pub fn lay_out(
     let mut columns = 0u64;
     let mut largest = [(0u64, Loc::NONE); 2];
     let is_own = |web: Web| own.is_some_and(|o| o.webs.contains(web));
+    webs.webs.values_mut().for_each(|w| w.lane = None);
     for web in webs.webs.keys().filter(|&web| !is_own(web)) {
         let first = at_place(places, &web)[0];
         if first != web {
@@ -172,6 +174,9 @@ pub fn lay_out(
         if need > largest[n].0 {
             largest[n] = (need, func.defining_op(w.root).map_or(Loc::NONE, |op| func.op_loc(op)));
         }
+    }
+    if columns > u64::from(limits.tmem_columns) && sharing.is_some() {
+        columns = in_lanes(func, webs).unwrap_or(columns);
     }
     if columns > u64::from(limits.tmem_columns) {
         return Err(CodegenError::new(
@@ -249,4 +254,44 @@ pub fn lay_out(
         tmem_columns: alloc,
         tmem_base_at,
     })
+}
+
+/// Puts accumulators of 64 rows, which have 16 of the 32 lanes of each warp, beside each other in the same columns, behind those that have columns for
+/// themselves; the columns that all take. `None`: there are no two. Source: PTX ISA, tcgen05 matrix fragments, data path layout F.
+fn in_lanes(func: &Function, webs: &mut Webs) -> Option<u64> {
+    let tensor = |w: &WebData| w.space == Space::Tmem;
+    let half: SmallVec<[(Web, bool); 8]> =
+        webs.webs.iter().filter(|(_, w)| tensor(w)).map(|(web, w)| (web, keeps_to_lanes(func, w))).collect();
+    if half.iter().filter(|x| x.1).count() < 2 {
+        return None;
+    }
+    let mut ends = [0u64; 2];
+    for divided in [false, true] {
+        for &(web, _) in half.iter().filter(|x| x.1 == divided) {
+            let w = &mut webs.webs[web];
+            let upper = usize::from(divided && ends[1] < ends[0]);
+            w.at = u32::try_from(ends[upper]).unwrap_or(u32::MAX);
+            w.lane = divided.then_some(16 * upper as u32);
+            ends[upper] += u64::from(w.slots) * u64::from(w.columns());
+            if !divided {
+                ends[1] = ends[0];
+            }
+        }
+    }
+    Some(ends[0].max(ends[1]))
+}
+
+/// Whether all that reads or writes accumulators leaves the lanes alone that they have no rows in: products do, and moves of fragments.
+fn keeps_to_lanes(func: &Function, w: &WebData) -> bool {
+    let fragments = |op| {
+        let mut ends = [func.result(op), func.named_operand(op, "source")].into_iter().flatten();
+        ends.any(|v| matches!(func.value_data(v).layout(), Some(Layout::Bits(_))))
+    };
+    w.layout == Layout::Tmem64
+        && w.elem.bits() == 32
+        && w.ops.iter().all(|&op| match func.opcode(op) {
+            Opcode::Dot | Opcode::AsyncDot => true,
+            Opcode::Copy => fragments(op),
+            _ => false,
+        })
 }

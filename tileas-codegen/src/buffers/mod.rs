@@ -209,7 +209,11 @@ impl BufferAssignment {
         for (w, d) in self.webs.webs.iter() {
             let members: Vec<String> = d.values.iter().map(|&v| name(v)).collect();
             let size = match d.space {
-                Space::Tmem => format!("tmem {} columns at {}", d.columns(), d.at),
+                Space::Tmem => {
+                    let lane =
+                        d.lane.map_or(String::new(), |lane| format!(", 16 lanes of each warp from {lane}"));
+                    format!("tmem {} columns at {}{lane}", d.columns(), d.at)
+                }
                 _ => format!("smem {} bytes at {}", d.bytes(), d.at),
             };
             let _ = writeln!(s, "{w}: {{{}}} {size}, {} slots", members.join(" "), d.slots);

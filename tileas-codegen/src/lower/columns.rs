@@ -181,7 +181,7 @@ impl<'a> Lower<'a> {
         let warps = self.agent.warps;
         let held = register_map(layout, dims, warps);
         match held.is_some() && held == moved_map(buf.layout, dims, warps) {
-            _ if layout == Layout::Row => Ok(Access::Rows),
+            _ if layout == Layout::Row && !buf.half => Ok(Access::Rows),
             true => Ok(Access::B256),
             false => self.unsupported(op, format!("moves tiles in other layouts than {layout}")),
         }
@@ -255,11 +255,13 @@ impl<'a> Lower<'a> {
         self.wait_stores();
     }
 
-    /// Writes `x` to `n` columns of this thread's row and waits until it is there.
-    fn fill(&mut self, (base, offset): (Reg, i32), n: u32, x: Reg, emit: &dyn EmitColumns) {
-        for at in (0..n).step_by(32) {
-            let values = &[Operand::Reg(x); 32][..(n - at).min(32) as usize];
-            emit.store(&mut self.b, Access::Rows, (base, offset + at as i32), values);
+    /// Writes `x` to `n` columns of this warp's rows and waits until it is there.
+    fn fill(&mut self, half: bool, (base, offset): (Reg, i32), n: u32, x: Reg, emit: &dyn EmitColumns) {
+        // Columns that a register of every thread fills, in eighths.
+        let (access, each) = if half { (Access::B256, 16) } else { (Access::Rows, 8) };
+        for at in (0..n).step_by(4 * each) {
+            let values = &[Operand::Reg(x); 32][..((n - at) * 8 / each as u32).min(32) as usize];
+            emit.store(&mut self.b, access, (base, offset + at as i32), values);
         }
         emit.store_wait(&mut self.b);
     }
@@ -276,7 +278,7 @@ impl<'a> Lower<'a> {
         let emit = self.columns(op)?;
         let base = self.tmem_addr(op, buf, slot)?;
         let (base, offset) = self.numbered(op, base, width)?;
-        self.fill((base, offset + first as i32), width, x, emit);
+        self.fill(buf.half, (base, offset + first as i32), width, x, emit);
         Ok(())
     }
 
@@ -330,7 +332,7 @@ impl<'a> Lower<'a> {
             };
             let emit = self.columns(copy)?;
             let (base, offset) = self.tmem_addr(copy, &buf, slot)?;
-            self.fill((base, offset + first as i32), columns.max(0) as u32, x, emit);
+            self.fill(buf.half, (base, offset + first as i32), columns.max(0) as u32, x, emit);
             self.b.place(join);
             self.b.bar_warp_sync(0xffff_ffffu32);
             self.filled.push(copy);

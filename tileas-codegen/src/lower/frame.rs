@@ -186,7 +186,11 @@ impl Lower<'_> {
                 let slot = u32::try_from(layout.slot_bytes(bytes)).unwrap_or(u32::MAX);
                 (f.attr_int(op, keys::OFFSET), slot)
             }
-            Space::Tmem if self.columns.is_some() => (f.attr_int(op, keys::COLUMN), cols),
+            // The upper half of an address is the lane.
+            Space::Tmem if self.columns.is_some() => {
+                let lane = f.attr_int(op, keys::LANE).unwrap_or(0).clamp(0, 127);
+                (f.attr_int(op, keys::COLUMN).map(|c| c.saturating_add(lane << 16)), cols)
+            }
             Space::Tmem => return self.unsupported(op, "in tensor memory, which there is none of"),
             _ => return self.err(Code::E0803, op, "only shared and tensor memory can be allocated"),
         };
@@ -218,6 +222,7 @@ impl Lower<'_> {
             elem: *elem,
             layout: *layout,
             own: f.has_attr(op, keys::STRIDE),
+            half: f.has_attr(op, keys::LANE),
             index,
         });
         Ok(())

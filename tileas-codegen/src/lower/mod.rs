@@ -166,7 +166,7 @@ pub(crate) struct TileVal {
 pub(crate) struct Buffer {
     /// Where.
     pub space: Space,
-    /// Byte offset from the base, or first column.
+    /// Byte offset from the base, or first column and, 65536 times, lane.
     pub at: u32,
     /// Bytes (columns) from one slot to the next.
     pub slot: u32,
@@ -180,6 +180,8 @@ pub(crate) struct Buffer {
     pub layout: Layout,
     /// Each instance of the agent has one.
     pub own: bool,
+    /// It has half of the lanes of its columns.
+    pub half: bool,
     /// Index among the buffers, for per-agent caches.
     pub index: u32,
 }

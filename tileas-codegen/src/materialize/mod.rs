@@ -197,6 +197,9 @@ fn allocate(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) {
         out.append_op(entry, op);
         if d.space == Space::Tmem {
             out.set_int(op, keys::COLUMN, i64::from(d.at));
+            if let Some(lane) = d.lane {
+                out.set_int(op, keys::LANE, i64::from(lane));
+            }
             out.set_int(op, keys::OWNER_WARP, i64::from(owner));
         } else {
             out.set_int(op, keys::OFFSET, i64::from(d.at));

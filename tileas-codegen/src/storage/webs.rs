@@ -45,6 +45,8 @@ pub struct WebData {
     pub slots: u32,
     /// Byte offset (shared memory) or first column (tensor memory).
     pub at: u32,
+    /// First of the 16 lanes of each warp that it has of its columns; `None`: it has all lanes.
+    pub lane: Option<u32>,
 }
 
 impl WebData {
@@ -104,6 +106,7 @@ impl Webs {
             ops: SmallVec::from_slice(&[source]),
             slots: 1,
             at: 0,
+            lane: None,
         });
         self.of[v] = web.into();
         Some(web)
@@ -162,6 +165,7 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
                 ops: SmallVec::new(),
                 slots: 1,
                 at: 0,
+                lane: None,
             })
         });
         by_root[r] = web.into();

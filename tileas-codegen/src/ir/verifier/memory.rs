@@ -605,7 +605,7 @@ impl Checker<'_> {
                 format_args!("expected a buffer in smem or tmem, but got {}", s.name()),
             );
         }
-        for key in [keys::OFFSET, keys::COLUMN, keys::OWNER_WARP] {
+        for key in [keys::OFFSET, keys::COLUMN, keys::LANE, keys::OWNER_WARP] {
             if let Some(v) = func.attr_int(op, key)
                 && v < 0
             {

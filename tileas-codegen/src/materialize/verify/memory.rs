@@ -119,6 +119,10 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, found: &mut Found
         if !tensor && from % align != 0 {
             bad(op, format!("the buffer's layout needs an `offset` that is a multiple of {align}"));
         }
+        let divided = data.layout() == Some(Layout::Tmem64);
+        if let Some(lane) = func.attr_int(op, keys::LANE).filter(|l| !divided || ![0, 16].contains(l)) {
+            bad(op, format!("lane {lane}: buffers of layout d64 begin at lane 0 or 16"));
+        }
         let owner = func.attr_int(op, keys::OWNER_WARP).unwrap_or(0);
         if tensor && owner >= warps {
             bad(op, format!("warp {owner} allocates tensor memory, there are {warps}"));

@@ -752,8 +752,8 @@ fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
     by_buffer
 }
 
-/// The memory of a buffer: where it begins, and what is behind its end.
-type Memory = Option<(Space, i64, i64)>;
+/// The memory of a buffer: where it begins, what is behind its end, and which halves of the lanes it has.
+type Memory = Option<(Space, i64, i64, u8)>;
 
 fn memory_of(func: &Function, buffer: Value) -> Memory {
     let op = func.defining_op(buffer)?;
@@ -764,18 +764,19 @@ fn memory_of(func: &Function, buffer: Value) -> Memory {
             let elements = i64::from(*slots).saturating_mul(i64::from(*columns));
             let bits = elements.saturating_mul(i64::from(data.elem()?.bits()));
             let at = func.attr_int(op, keys::COLUMN)?;
-            Some((Space::Tmem, at, at.saturating_add((bits as u64).div_ceil(32) as i64)))
+            let lanes = func.attr_int(op, keys::LANE).map_or(3, |lane| if lane == 0 { 1 } else { 2 });
+            Some((Space::Tmem, at, at.saturating_add((bits as u64).div_ceil(32) as i64), lanes))
         }
         space => {
             let at = func.attr_int(op, keys::OFFSET)?;
-            Some((space, at, at.saturating_add(i64::try_from(data.ring_bytes()?).ok()?)))
+            Some((space, at, at.saturating_add(i64::try_from(data.ring_bytes()?).ok()?), 3))
         }
     }
 }
 
 /// Whether two buffers have memory in common.
 fn overlap(a: Memory, b: Memory) -> bool {
-    a.zip(b).is_some_and(|(x, y)| x.0 == y.0 && x.1 < y.2 && y.1 < x.2)
+    a.zip(b).is_some_and(|(x, y)| x.0 == y.0 && x.1 < y.2 && y.1 < x.2 && x.3 & y.3 != 0)
 }
 
 /// Whether two copies touch a column in common, as far as it can be told.
