@@ -14,7 +14,7 @@ use tileas_filetests::{Case, Header, TestKind, collect, external, root};
 const REFUSED: [(&str, &str); 1] = [("execute/setmaxnreg", "E0507")];
 
 /// Kernels whose accumulators together take more registers than there are: they are right, but slow.
-const SPILLS: [&str; 2] = ["split/gemm_wide", "split/stores_direct"];
+const SPILLS: [&str; 3] = ["split/gemm_wide", "split/stores_direct", "kernels/mla_decode"];
 
 /// Kernels that print while products are under way: the call is a function's, and ptxas says that products wait for it.
 const CALLS: [&str; 1] = ["execute/print_in_loop"];
