@@ -162,6 +162,7 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
         "kernels/far_coordinate",
         "kernels/fused_conversions",
         "kernels/fused_conversions_bf16",
+        "kernels/mla_decode",
         "kernels/relu_matrix",
         "kernels/softcap_attention_d128",
     ];
