@@ -99,7 +99,9 @@ impl Sharing {
         let extent = |w: Web| {
             let d = &webs.webs[w];
             let size = if d.space == Space::Tmem { d.columns() } else { d.bytes() };
-            (d.space == Space::Tmem, u64::from(d.at), u64::from(d.at) + u64::from(d.slots) * u64::from(size))
+            // Buffers in other lanes of the same columns have nothing in common.
+            let at = (u64::from(d.lane.unwrap_or(0)) << 16) + u64::from(d.at);
+            (d.space == Space::Tmem, at, at + u64::from(d.slots) * u64::from(size))
         };
         let mut out = Vec::new();
         for a in webs.webs.keys() {
