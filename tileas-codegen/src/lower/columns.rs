@@ -182,8 +182,9 @@ impl<'a> Lower<'a> {
         let held = register_map(layout, dims, warps);
         match held.is_some() && held == moved_map(buf.layout, dims, warps) {
             _ if layout == Layout::Row && !buf.half => Ok(Access::Rows),
-            true => Ok(Access::B256),
-            false => self.unsupported(op, format!("moves tiles in other layouts than {layout}")),
+            // Rows of whole warps would reach into the lanes of another buffer.
+            true if layout != Layout::Row => Ok(Access::B256),
+            _ => self.unsupported(op, format!("moves tiles in layout {layout} here")),
         }
     }
 
