@@ -238,14 +238,14 @@ impl Iterating<'_> {
         Some((least, most))
     }
 
-    /// What a truncated quotient or its remainder is made from: the number, a divisor that no iteration changes, and whether both are
-    /// unsigned.
-    fn divided(&self, v: Value, by: Opcode) -> Option<(Value, Value, bool)> {
+    /// What a truncated quotient or its remainder is made from: the number, a divisor that no iteration changes (each use of a
+    /// literal is a constant of its own), and whether both are unsigned.
+    fn divided(&self, v: Value, by: Opcode) -> Option<(Value, Linear, bool)> {
         let op = self.func.defining_op(v).filter(|&op| self.func.opcode(op) == by)?;
         let &[number, divisor] = self.func.operands(op) else { return None };
         let truncated = self.func.attr_name(op, keys::ROUNDING).is_none_or(|r| r == "zero");
         (truncated && !self.varies(divisor))
-            .then(|| (number, divisor, self.func.has_attr(op, keys::UNSIGNED)))
+            .then(|| (number, Linear::of(self.func, divisor, 16), self.func.has_attr(op, keys::UNSIGNED)))
     }
 
     /// Whether a number is another one in each iteration: it moves on with the index, or is the tile at such a place in an order.
@@ -369,16 +369,18 @@ mod tests {
         let (f, t) = touched(
             "  %c0 = constant 0 : i32\n  %c1 = constant 1 : i32\n  %c4 = constant 4 : i32\n  %g = num_programs <{axis = 0}>\n  \
              for %i = %c0 to %n step %g {\n    %q = divi %i, %c4 : i32\n    %r = remi %i, %c4 : i32\n    \
-             %o = remi %i, %n : i32\n    %w = muli %q, %c4 : i32\n    \
+             %o = remi %i, %n : i32\n    %w = muli %q, %c4 : i32\n    %p = remi %i, 4 : i32\n    %t = remi %i, 5 : i32\n    \
              %x0 = tiled_load %v[%n, %i] : tile<16x16xf32>\n    %x1 = tiled_load %v[%r, %q] : tile<16x16xf32>\n    \
              %x2 = tiled_load %v[%q, %q] : tile<16x16xf32>\n    %x3 = tiled_load %v[%o, %q] : tile<16x16xf32>\n    \
+             %x6 = tiled_load %v[%p, %q] : tile<16x16xf32>\n    %x7 = tiled_load %v[%q, %t] : tile<16x16xf32>\n    \
              for %j = %c0 to %c4 step %c1 {\n      %s = addi %w, %j : i32\n      %u = addi %q, %j : i32\n      \
              %x4 = tiled_load %v[%r, %s] : tile<16x16xf32>\n      %x5 = tiled_load %v[%r, %u] : tile<16x16xf32>\n      yield\n    }\n    \
              yield\n  }",
         );
         let body = f.op_block(t[0].op).expect("in the loop");
         let apart: Vec<bool> = t.iter().map(|x| x.apart_over(x, &f, body)).collect();
-        // i; (r, q); q alone; parts by different divisors; four slices in each of q; slices of q and q + 1 that overlap.
-        assert_eq!(apart, [true, true, false, false, true, false]);
+        // i; (r, q); q alone; parts by different divisors; the same divisor, written twice; 4 and 5; four slices in each of q; slices of
+        // q and q + 1 that overlap.
+        assert_eq!(apart, [true, true, false, false, true, false, true, false]);
     }
 }
