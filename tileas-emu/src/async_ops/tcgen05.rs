@@ -428,7 +428,7 @@ fn alloc(b: &mut Build<'_>) -> R<Exec> {
         let Some(at) = cx.cta.tmem.allocate(columns, w, line)? else {
             return Ok(Flow::Retry(Wait::TensorMemory(columns)));
         };
-        cx.touch_shared(address, 4, true, false, l)?;
+        cx.touch_shared(address, 4, true, false, Some(l))?;
         cx.cta.smem.write(address, &at.to_le_bytes());
         cx.cta.changed();
         cx.log("tcgen05.alloc", at.into());

@@ -283,18 +283,9 @@ impl Det {
 
     /// Checks and records an access of bytes of shared memory.
     pub fn shared(&mut self, address: u32, bytes: u32, write: bool, who: &Who<'_>) -> Result<(), Trap> {
-        let (mut a, end) = (address, address + bytes);
-        while a < end {
-            let cell = a / 4;
-            let stop = end.min(cell * 4 + 4);
-            let mask = ((1u8 << (stop - cell * 4)) - 1) & !((1u8 << (a - cell * 4)) - 1);
-            let now = Epoch { mask, ..who.epoch };
-            if let Err(c) = self.smem.access(cell as usize, now, write, who.know, Plane::Shared, who.since) {
-                return Err(self.conflict(&c, &now, write, Place::Shared(cell * 4)));
-            }
-            a = stop;
-        }
-        Ok(())
+        self.smem
+            .bytes(address as usize, bytes as usize, write, who, Plane::Shared)
+            .map_err(|(cell, now, c)| self.conflict(&c, &now, write, Place::Shared(4 * cell as u32)))
     }
 
     /// The cells of tensor memory; none without race detection.
@@ -354,16 +345,14 @@ impl GlobalShadow {
     ) -> Result<(), Trap> {
         let (mut a, end) = (address, address + u64::from(bytes));
         while a < end {
-            let cell = a / 4 * 4;
-            let stop = end.min(cell + 4);
-            let mask = ((1u8 << (stop - cell)) - 1) & !((1u8 << (a - cell)) - 1);
-            let now = Epoch { mask, ..who.epoch };
-            let page = self.pages.entry(cell / PAGE).or_insert_with(|| Shadow::new((PAGE / 4) as usize));
-            if let Err(c) =
-                page.access((cell % PAGE / 4) as usize, now, write, who.know, Plane::Global, who.since)
-            {
-                return Err(det.conflict(&c, &now, write, Place::Global(cell)));
-            }
+            let (number, from) = (a / PAGE, a % PAGE);
+            let stop = end.min((number + 1) * PAGE);
+            let page = self.pages.entry(number).or_insert_with(|| Shadow::new((PAGE / 4) as usize));
+            page.bytes(from as usize, (stop - a) as usize, write, who, Plane::Global).map_err(
+                |(cell, now, c)| {
+                    det.conflict(&c, &now, write, Place::Global(number * PAGE + 4 * cell as u64))
+                },
+            )?;
             a = stop;
         }
         Ok(())

@@ -5,6 +5,7 @@
 //! Guarantee: two conflicting accesses that are not ordered by the vectors are reported when the
 //! second one is applied (a cell keeps one writer, so after a report the run ends).
 
+use super::Who;
 use super::clock::{Clock, Know, Released};
 
 /// An access in a cell.
@@ -174,6 +175,30 @@ impl Shadow {
             let seen = c.write.atomic && reads.iter().any(|e| e.cta == own && e.atomic);
             read.or_else(|| (late(&c.write) && !seen).then_some((i, c.write, true)))
         })
+    }
+
+    /// Checks and records an access of bytes.
+    ///
+    /// # Errors
+    /// The first conflict, with its cell and the access.
+    pub fn bytes(
+        &mut self,
+        at: usize,
+        bytes: usize,
+        write: bool,
+        who: &Who<'_>,
+        plane: Plane,
+    ) -> Result<(), (usize, Epoch, Conflict)> {
+        let (mut at, end) = (at, at + bytes);
+        while at < end {
+            let cell = at / 4;
+            let stop = end.min(4 * cell + 4);
+            let mask = ((1u8 << (stop - 4 * cell)) - 1) & !((1u8 << (at - 4 * cell)) - 1);
+            let now = Epoch { mask, ..who.epoch };
+            self.access(cell, now, write, who.know, plane, who.since).map_err(|c| (cell, now, c))?;
+            at = stop;
+        }
+        Ok(())
     }
 
     /// Checks and records an access of cell `i`; cells outside are ignored.

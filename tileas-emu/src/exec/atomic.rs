@@ -193,7 +193,7 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
                 match at {
                     // One access, which both reads and writes.
                     Loc::Shared(s) => {
-                        cx.touch_shared(s, n, true, true, l)?;
+                        cx.touch_shared(s, n, true, true, Some(l))?;
                         let (cta, s) = cx.peers.at(cx.cta, s)?;
                         cta.smem.check_defined(s, n, "atomic")?;
                         bytes.copy_from_slice(cta.smem.slice(s, n));

@@ -405,17 +405,17 @@ impl<'a> Cx<'a> {
         Err(Trap::new("tma.map", format!("{address:#x} is not the address of a tensor map")))
     }
 
-    /// Checks an ordinary access of shared memory and records it.
+    /// Checks an ordinary access of shared memory and records it; without a lane it is the whole warp's.
     pub fn touch_shared(
         &mut self,
         address: u32,
         bytes: u32,
         write: bool,
         atomic: bool,
-        lane: usize,
+        lane: Option<usize>,
     ) -> X<()> {
         let det = &self.cta.det;
-        let n = if det.on.lanes && !self.inst.text.contains("matrix") { lane as u8 + 1 } else { 0 };
+        let n = lane.filter(|_| det.on.lanes).map_or(0, |lane| lane as u8 + 1);
         let epoch = Epoch { lane: n, atomic, ..det.warp_epoch(self.w.id, self.pc) };
         let (cta, address) = self.peers.at(self.cta, address)?;
         cta.smem.check(address, bytes, bytes.next_power_of_two().min(16), "access")?;

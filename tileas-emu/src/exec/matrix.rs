@@ -71,7 +71,7 @@ fn move_matrix(b: &mut Build<'_>, load: bool) -> R<Exec> {
                 let lane = f.address_lane(matrix, row) as usize;
                 base[row as usize] = cx.shared_address(a, lane)?;
                 cx.cta.smem.check(base[row as usize], 16, 16, "matrix row")?;
-                cx.touch_shared(base[row as usize], 16, !load, false, lane)?;
+                cx.touch_shared(base[row as usize], 16, !load, false, None)?;
                 cx.note(lane, Loc::Shared(base[row as usize]), 16);
                 if load {
                     cx.cta.smem.check_defined(base[row as usize], 16, "ldmatrix")?;

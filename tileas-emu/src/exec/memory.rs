@@ -111,7 +111,7 @@ impl Cx<'_> {
         };
         match at {
             Loc::Shared(a) => {
-                self.touch_shared(a, n, false, atomic, lane)?;
+                self.touch_shared(a, n, false, atomic, Some(lane))?;
                 let thread = self.thread(lane);
                 let own = rank_of(a).is_none();
                 let (cta, a) = self.peers.at(self.cta, a)?;
@@ -173,7 +173,7 @@ impl Cx<'_> {
         };
         let changes = match at {
             Loc::Shared(a) => {
-                self.touch_shared(a, n, true, atomic, lane)?;
+                self.touch_shared(a, n, true, atomic, Some(lane))?;
                 let (cta, a) = self.peers.at(self.cta, a)?;
                 let changes = cta.smem.slice(a, n) != data;
                 cta.smem.write(a, data);

@@ -315,7 +315,7 @@ fn init(b: &mut Build<'_>) -> R<Exec> {
             if count == 0 || count >= 1 << 20 {
                 return Err(Trap::new("barrier.init", format!("mbarrier count {count}")));
             }
-            cx.touch_shared(address, 8, true, false, l).map_err(|t| match t.code {
+            cx.touch_shared(address, 8, true, false, Some(l)).map_err(|t| match t.code {
                 "barrier.bytes" => {
                     Trap::new("barrier.init", format!("mbarrier {address:#x} is initialised twice"))
                 }
@@ -346,7 +346,7 @@ fn inval(b: &mut Build<'_>) -> R<Exec> {
             cx.cta.mbarriers.remove(&address);
             cx.cta.smem.set_mbarrier(address, false);
             cx.cta.smem.define(address, 8, false);
-            cx.touch_shared(address, 8, true, false, l)?;
+            cx.touch_shared(address, 8, true, false, Some(l))?;
         }
         Ok(Flow::Next)
     }))
