@@ -2,7 +2,7 @@
 //!
 //! In: a kernel in value form. Out: the kernel in which each product whose M or N is beyond the target's instructions is two of half the
 //! extent, as often as it takes, and with it every tile that is tied to it: accumulators in loops and branches, operands and their loads,
-//! what is computed from the result element by element, its reductions and stores. A shared operand is loaded once.
+//! what is computed from the result element by element, its reductions and stores. A shared operand is loaded once, unless it is wanted both whole and in halves.
 //!
 //! A tile that must be halved along an axis says along which axis the tiles at the other end of each op must be (`Halving::link`). Where an op
 //! cannot be done in halves, or a tile would have to be halved along two axes, nothing is split, and the product is refused
@@ -47,7 +47,13 @@ pub(super) fn split(draft: &mut Draft<'_>, isa: &dyn TargetIsa, tight: Option<u3
     }
     let (mut any, mut unfit) = (pieces, EntitySet::new());
     for _ in 0..MOST_HALVINGS {
-        let Some((seed, axes)) = Halving::find(draft.func(), isa, tight, products, &mut unfit) else { break };
+        let Some((seed, axes)) = Halving::find(draft.func(), isa, tight, products, &mut unfit) else {
+            let Some((op, n, load)) = shared_load(draft.func(), isa, &unfit) else { break };
+            load_apart(draft.edit(), op, n, load);
+            unfit.remove(op);
+            any = true;
+            continue;
+        };
         let func = draft.edit();
         if let Some(op) = seed {
             count(func, op);
@@ -131,6 +137,29 @@ fn too_large(func: &Function, op: Op, isa: &dyn TargetIsa) -> Option<u8> {
         (_, true) => Some(1),
         _ => None,
     }
+}
+
+/// A product that is too large and cannot be halved, whose operand to be halved is loaded for others as well, as both operands of X Xᵀ are:
+/// the product, the operand's number and the load.
+fn shared_load(func: &Function, isa: &dyn TargetIsa, unfit: &EntitySet<Op>) -> Option<(Op, usize, Op)> {
+    func.ops().filter(|&op| unfit.contains(op)).find_map(|op| {
+        let axis = too_large(func, op, isa)?;
+        let n = product_axes(func, op).iter().position(|side| side.3 == axis)?;
+        let v = *func.operands(op).get(n)?;
+        let load = func.defining_op(v).filter(|&l| func.opcode(l) == Opcode::TiledLoad && func.is_weak(l))?;
+        let uses = func.ops().flat_map(|op| func.operands(op)).filter(|&&x| x == v).count();
+        (uses > 1).then_some((op, n, load))
+    })
+}
+
+/// Gives an operand a load of its own, where the other one is.
+fn load_apart(func: &mut Function, op: Op, n: usize, load: Op) {
+    let operands: SmallVec<[Value; 8]> = func.operands(load).into();
+    let segments: SmallVec<[u32; 8]> = func.segments(load).into();
+    let types: SmallVec<[Type; 1]> = func.results(load).iter().map(|&v| func.value_type(v)).collect();
+    let own = Rewrite::default().copy(func, load, &operands, &segments, &types);
+    let v = func.results(own)[0];
+    func.set_operand(op, n, v);
 }
 
 /// The columns of a product in tensor memory, if they are more than there is room for.
