@@ -16,6 +16,7 @@ use crate::ir::types::Shape;
 use crate::ir::{Block, Function, Layout, Op, Opcode, Space, Swizzle, Sym, Type, Value, ValueDef};
 use crate::isa::TargetIsa;
 use crate::plan::{Agent, AgentKind, AgentPlan};
+use crate::storage::alias::Touched;
 use crate::storage::classify::{self, Classes, ValueClass, home};
 use crate::storage::coalesce::latest_before;
 use cranelift_entity::packed_option::PackedOption;
@@ -784,6 +785,7 @@ impl<'a> Placer<'a> {
                             && !(before.named == now.named
                                 && self.chains.of_op[*o].expand() == Some(c)
                                 && self.same_tile(p, *o))
+                            && !self.apart(p, *o)
                 })
             });
             if conflict {
@@ -791,6 +793,12 @@ impl<'a> Placer<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether two accesses have no element in common, as stores of halves of one tile.
+    fn apart(&self, a: Op, b: Op) -> bool {
+        let of = |op: Op| Touched::of(self.func, op);
+        of(a).zip(of(b)).is_some_and(|(a, b)| a.apart(&b, self.func))
     }
 
     /// Whether two plain loads or stores access one tile: their different slices are then disjoint.

@@ -67,6 +67,7 @@ pub(super) fn cut(draft: &mut Draft<'_>, isa: &dyn TargetIsa) -> bool {
     }
     let func = draft.edit();
     found.iter().for_each(|c| write(func, c, &axes));
+    sweep(func, &found);
     true
 }
 
@@ -182,9 +183,31 @@ fn components(
         roots.push(root);
         let own: Vec<Op> =
             ops.iter().copied().filter(|&o| inside(o) && sets.find(o.index()) == root).collect();
-        let count = strips(func, &own, axes).filter(|_| may_move(func, &ops, &own, written));
-        out.extend(count.map(|count| Component { ops: own, count }));
+        let fits = |own: &[Op]| strips(func, own, axes).filter(|_| may_move(func, &ops, own, written));
+        if let Some(count) = fits(&own) {
+            out.push(Component { ops: own, count });
+            continue;
+        }
+        // Stores that cannot stand together, each with all that it needs: what they share is loaded and computed for each.
+        for &store in own.iter().filter(|&&op| func.opcode(op) == Opcode::TiledStore) {
+            let alone = behind(func, &own, store);
+            if let Some(count) = fits(&alone).filter(|_| alone.len() < own.len()) {
+                out.push(Component { ops: alone, count });
+            }
+        }
     }
+}
+
+/// Those of a component's ops that one of them needs, and itself.
+fn behind(func: &Function, ops: &[Op], last: Op) -> Vec<Op> {
+    let mut needed: EntitySet<Op> = EntitySet::new();
+    needed.insert(last);
+    for &op in ops.iter().rev() {
+        if needed.contains(op) {
+            func.operands(op).iter().filter_map(|&v| func.defining_op(v)).for_each(|d| _ = needed.insert(d));
+        }
+    }
+    ops.iter().copied().filter(|&op| needed.contains(op)).collect()
 }
 
 /// The number of strips of a component that begins with accumulators and with what is loaded, and ends in stores of tiles with as many columns.
@@ -313,7 +336,20 @@ fn write(func: &mut Function, c: &Component, axes: &SecondaryMap<Op, u8>) {
             func.set_value_sym(to, name);
         }
     }
-    c.ops.iter().rev().for_each(|&op| func.remove_op(op));
+}
+
+/// Removes what has been written in strips and nothing else needs.
+fn sweep(func: &mut Function, found: &[Component]) {
+    let mut uses: SecondaryMap<Value, u32> = SecondaryMap::new();
+    for op in func.ops() {
+        func.operands(op).iter().for_each(|&v| uses[v] += 1);
+    }
+    for &op in found.iter().flat_map(|c| c.ops.iter().rev()) {
+        if func.op_block(op).is_some() && func.results(op).iter().all(|&v| uses[v] == 0) {
+            func.operands(op).iter().for_each(|&v| uses[v] -= 1);
+            func.remove_op(op);
+        }
+    }
 }
 
 impl Writer {
