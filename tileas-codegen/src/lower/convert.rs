@@ -37,11 +37,11 @@ type Piece = (usize, u32);
 /// Registers as words of packed elements.
 pub(super) struct Words {
     /// One operand for each word.
-    list: Vec<Operand>,
+    pub(super) list: Vec<Operand>,
     /// log2 of the elements of a word.
     packed: u32,
     /// What words are.
-    ty: RegTy,
+    pub(super) ty: RegTy,
 }
 
 /// The least range that holds both.
@@ -338,7 +338,7 @@ impl Lower<'_> {
     }
 
     /// The operands of a tile whose registers are these words.
-    fn units_of(&mut self, words: Words, elem: Scalar) -> super::Units {
+    pub(super) fn units_of(&mut self, words: Words, elem: Scalar) -> super::Units {
         let start = self.units.len();
         match elem.bits() {
             1 => {

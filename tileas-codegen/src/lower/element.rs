@@ -202,7 +202,8 @@ impl Lower<'_> {
         if matches!(semantic, "acquire" | "acq_rel") {
             self.b.emit(scope.fence(), &[]);
         }
-        done
+        done?;
+        self.agree(op)
     }
 
     /// The form of an access to global memory, relaxed where the op asks for an order.

@@ -8,6 +8,7 @@
 //! `slices` writes out loops over parts of register tiles, `fuse` says which conversions between floats need no instructions of their own.
 //! Guarantee: unsupported input is a located `E08xx` error. Source: PTX ISA; architecture page, "Frame", "Channels".
 
+mod agree;
 mod channels;
 mod columns;
 mod combine;

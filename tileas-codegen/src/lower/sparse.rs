@@ -368,15 +368,6 @@ impl Lower<'_> {
         let Some(result) = f.result(op) else { return self.err(Code::E0803, op, "malformed atomic") };
         let used = f.ops().any(|o| f.operands(o).contains(&result));
         let copies = map.replicas();
-        if used && copies.warps != 0 {
-            return self.unsupported(
-                op,
-                format!(
-                    "of a tile of fewer elements than the {} threads of its warps gives no result",
-                    self.agent.warps * 32
-                ),
-            );
-        }
         let bits = match elem.bytes() {
             2 => RegTy::B16,
             8 => RegTy::B64,
@@ -411,20 +402,6 @@ impl Lower<'_> {
         if !used {
             self.units.truncate(start);
             return Ok(());
-        }
-        if copies.lanes != 0
-            && let Some(lane) = self.lane
-        {
-            let from = self.b.and_b32(lane, !copies.lanes);
-            for i in start..self.units.len() {
-                let d = self.b.reg(RegTy::B32);
-                let operands = [d.into(), self.units[i], from.into(), 31u32.into(), 0xffff_ffffu32.into()];
-                if elem.bytes() != 4 {
-                    return self.unsupported(op, "of few elements of this width gives no result");
-                }
-                self.b.emit(PtxOp::ShflSyncIdxB32, &operands);
-                self.units[i] = d.into();
-            }
         }
         let rt = super::control::element_reg(elem);
         if elem.bytes() == 2 {

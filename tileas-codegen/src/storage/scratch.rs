@@ -169,6 +169,25 @@ fn scan(func: &Function, op: Op, warps: u32) -> Option<u32> {
     Some(parts.map(|e| most.saturating_mul(part_bytes(e)).next_multiple_of(16)).sum())
 }
 
+/// Whether threads that each find an element of an op's result for themselves may find different values, since others may
+/// write it meanwhile.
+pub fn is_found_anew(func: &Function, op: Op) -> bool {
+    let Some(result) = func.result(op).filter(|&v| func.value_data(v).is_tile()) else { return false };
+    match func.opcode(op) {
+        Opcode::TiledLoad | Opcode::Gather => !func.is_weak(op),
+        opcode => opcode.is_atomic() && func.ops().any(|o| func.operands(o).contains(&result)),
+    }
+}
+
+/// Bytes for the elements of such a result, where warps hold copies: a row of its threads for each word of a thread.
+pub fn copies_bytes(func: &Function, op: Op, warps: u32) -> u32 {
+    let of = |v: Value| Some((map_of(func, v, warps)?, func.value_data(v).elem()?));
+    let Some((map, elem)) = func.result(op).filter(|_| is_found_anew(func, op)).and_then(of) else { return 0 };
+    let copies = map.replicas().warps;
+    let threads = map.lane().len() as u32 + map.warp().len() as u32 - copies.count_ones();
+    if copies == 0 { 0 } else { part_bytes(elem) << (map.register().len() as u32 + threads) }
+}
+
 /// The bits of an axis at which a scan asks other warps: from the lowest that tells warps apart.
 pub fn scan_levels(map: &LinearMap, axes: &Axes, axis: usize) -> std::ops::Range<u32> {
     let mask = axes.mask(axis);
@@ -183,6 +202,7 @@ fn bytes(func: &Function, op: Op, warps: u32, conversions: &mut Conversions) -> 
         Opcode::ConvertLayout => conversion(func, op, warps, conversions).map_or(0, Conversion::bytes),
         Opcode::Reduce | Opcode::Combine => reduction(func, op, warps).unwrap_or(0),
         Opcode::Scan => scan(func, op, warps).unwrap_or(0),
+        _ if is_found_anew(func, op) => copies_bytes(func, op, warps),
         Opcode::Print => super::printing::parts(func, op).1,
         // An assertion waits for the thread that prints, for which there is a barrier where there is memory.
         Opcode::Assert if func.ops().any(|o| func.opcode(o) == Opcode::Print) => 4,
