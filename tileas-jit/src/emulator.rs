@@ -10,7 +10,7 @@ use crate::error::{self, Error};
 use std::any::Any;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tileas_emu::{BufferId, Machine, Memory, NoTrace, RunOptions};
+use tileas_emu::{BufferId, Machine, Memory, Mode, NoTrace, RunOptions};
 use tileas_launch::Launch;
 
 /// How the emulator runs kernels.
@@ -18,7 +18,8 @@ use tileas_launch::Launch;
 pub struct EmulatorOptions {
     /// The processor that code is made for. Default: `sm_100a`.
     pub target: String,
-    /// Multiprocessors, for grids with as many CTAs; at least one. Default: 4.
+    /// Multiprocessors, for grids with as many CTAs; at least one. Default: 4. So many CTAs, up to 8, run at the same time, but for
+    /// [`Mode::Fast`], in which they do where they wait for one another.
     pub sms: u32,
     /// Timing, detectors, limits.
     pub run: RunOptions,
@@ -40,6 +41,9 @@ impl Default for EmulatorOptions {
     }
 }
 
+/// CTAs that run at the same time, at most, unless the options ask for more.
+const MOST_TOGETHER: u32 = 8;
+
 /// The device.
 #[derive(Debug)]
 pub(crate) struct Emulator {
@@ -54,6 +58,10 @@ struct Numbers(Mutex<(Vec<u32>, u32)>);
 impl Emulator {
     pub fn new(mut options: EmulatorOptions) -> Emulator {
         options.sms = options.sms.max(1);
+        // Where timing is drawn, CTAs meet as well.
+        if options.run.mode != Mode::Fast {
+            options.run.resident = options.run.resident.max(options.sms.min(MOST_TOGETHER));
+        }
         Emulator { options: Arc::new(options), numbers: Arc::default() }
     }
 }

@@ -182,7 +182,9 @@ pub fn is_found_anew(func: &Function, op: Op) -> bool {
 /// Bytes for the elements of such a result, where warps hold copies: a row of its threads for each word of a thread.
 pub fn copies_bytes(func: &Function, op: Op, warps: u32) -> u32 {
     let of = |v: Value| Some((map_of(func, v, warps)?, func.value_data(v).elem()?));
-    let Some((map, elem)) = func.result(op).filter(|_| is_found_anew(func, op)).and_then(of) else { return 0 };
+    let Some((map, elem)) = func.result(op).filter(|_| is_found_anew(func, op)).and_then(of) else {
+        return 0;
+    };
     let copies = map.replicas().warps;
     let threads = map.lane().len() as u32 + map.warp().len() as u32 - copies.count_ones();
     if copies == 0 { 0 } else { part_bytes(elem) << (map.register().len() as u32 + threads) }

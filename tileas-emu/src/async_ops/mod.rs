@@ -337,6 +337,7 @@ impl Cta {
                 let data = &s.data[at..at + p.bytes as usize];
                 at += p.bytes as usize;
                 let Some(g) = p.global else { continue };
+                mem.changed();
                 let out = mem.slice_mut(g, p.bytes)?;
                 match s.reduce {
                     None => out.copy_from_slice(data),

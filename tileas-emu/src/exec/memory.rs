@@ -187,6 +187,9 @@ impl Cx<'_> {
                 let place = self.mem.slice_mut(a, n)?;
                 let changes = place != data;
                 place.copy_from_slice(data);
+                if changes {
+                    self.mem.changed();
+                }
                 self.touch_global(a, n, true, atomic, lane)?;
                 changes
             }

@@ -34,6 +34,8 @@ pub struct Memory {
     printed: BTreeMap<u32, Vec<u8>>,
     /// Bytes printed, also those that were dropped.
     printed_bytes: usize,
+    /// Stores that changed something.
+    changes: u64,
 }
 
 /// Bytes that are kept of what is printed. Source: CUDA C++ Programming Guide, Formatted Output: the default size of its buffer.
@@ -105,6 +107,16 @@ impl Memory {
     /// program. Otherwise each launch begins as one does whose module was just loaded.
     pub fn keep_variables(&mut self, bytes: Vec<Vec<u8>>) {
         self.kept = Some(bytes);
+    }
+
+    /// How often a store has changed something: while that stays, who polls sees nothing new.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// A store has changed something.
+    pub fn changed(&mut self) {
+        self.changes += 1;
     }
 
     /// Keeps what a CTA prints.

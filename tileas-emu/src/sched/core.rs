@@ -27,6 +27,9 @@ use std::rc::Rc;
 /// Binary logarithm of the warp instructions between two questions whether to stop.
 const BETWEEN_QUESTIONS: u32 = 22;
 
+/// Loads of global memory that others may write, without a change of it, after which one more cluster starts.
+const PATIENCE: u32 = 1 << 10;
+
 /// A running launch.
 pub struct Core<'a> {
     /// The kernel.
@@ -43,6 +46,12 @@ pub struct Core<'a> {
     next: u32,
     /// Clusters in all.
     total: u32,
+    /// CTAs that run at the same time: as many as the options say, and more where those poll for what others have not done.
+    resident: u32,
+    /// As many as there is memory for.
+    most: u32,
+    /// Such loads since global memory changed, and its number of changes then.
+    polls: (u32, u64),
     /// Options.
     pub options: RunOptions,
     /// Trace.
@@ -83,7 +92,8 @@ impl<'a> Core<'a> {
         let local = 2 * threads * u64::from(kernel.local_bytes);
         let shared = u64::from(kernel.dynamic_start) + u64::from(dynamic_smem);
         let resident = u64::from(options.resident.min(ctas));
-        let need = mem.size().saturating_add(resident.saturating_mul(registers + local + 3 * shared));
+        let each = registers + local + 3 * shared;
+        let need = mem.size().saturating_add(resident.saturating_mul(each));
         if need > options.max_memory {
             return Err(refuse(format!(
                 "{need} bytes of buffers and of state of {resident} resident CTAs where {} are allowed",
@@ -91,6 +101,7 @@ impl<'a> Core<'a> {
             )));
         }
         env.max_in_flight = options.max_in_flight;
+        let most = options.max_memory.saturating_sub(mem.size()) / each.max(1);
         let uses_wgmma = kernel.code.iter().any(|i| i.text.contains("wgmma."));
         Ok(Self {
             kernel,
@@ -100,6 +111,9 @@ impl<'a> Core<'a> {
             ctas: Vec::new(),
             next: 0,
             total: ctas / cluster,
+            resident: options.resident,
+            most: u32::try_from(most).unwrap_or(u32::MAX),
+            polls: (0, 0),
             options,
             trace,
             report: Report::default(),
@@ -116,7 +130,11 @@ impl<'a> Core<'a> {
     /// Starts clusters until as many CTAs are resident as allowed; false when none is left.
     pub fn refill(&mut self) -> bool {
         let size: u32 = self.env.cluster.iter().product();
-        while self.ctas.len() + size as usize <= self.options.resident as usize && self.next < self.total {
+        if self.polls.0 > PATIENCE && self.next < self.total {
+            self.resident = self.resident.max(self.most.min(self.ctas.len() as u32 + size));
+            self.polls.0 = 0;
+        }
+        while self.ctas.len() + size as usize <= self.resident as usize && self.next < self.total {
             self.start(self.next);
             self.next += 1;
         }
@@ -361,6 +379,7 @@ impl<'a> Core<'a> {
                 env: &self.env,
                 trace: &mut *self.trace,
                 uses_wgmma: self.uses_wgmma,
+                polls: &mut self.polls,
                 apart: &mut self.apart,
                 stats: self.stats.as_deref_mut(),
             };
@@ -383,9 +402,12 @@ impl<'a> Core<'a> {
         let asks = (before ^ self.report.steps) >> BETWEEN_QUESTIONS > 0;
         self.ctas[c].warps[warp as usize] = Some(w);
         if over && result.is_ok() {
-            let RunOptions { max_steps, resident, .. } = self.options;
+            let max_steps = self.options.max_steps;
+            let left = u64::from(self.total - self.next)
+                * self.env.cluster.iter().map(|&n| u64::from(n)).product::<u64>();
             let text = format!(
-                "more than {max_steps} instructions (`max_steps`). CTAs that wait for one another must run together: {resident} do (`resident`)"
+                "more than {max_steps} instructions (`max_steps`). {} CTAs run together (`resident`), {left} have not begun",
+                self.ctas.len()
             );
             result = Err(Trap::new("limit.steps", text));
         }
@@ -443,6 +465,7 @@ struct Stepper<'s> {
     env: &'s Env,
     trace: &'s mut dyn Trace,
     uses_wgmma: bool,
+    polls: &'s mut (u32, u64),
     apart: &'s mut (u32, Rng),
     stats: Option<&'s mut Recorder>,
 }
@@ -515,7 +538,7 @@ impl Stepper<'_> {
             stats: self.stats.as_deref_mut(),
         };
         let flow = (inst.exec)(&mut cx, active)?;
-        let Cx { w, cta, stats, .. } = cx;
+        let Cx { w, cta, mem, stats, .. } = cx;
         if let Some(stats) = stats {
             let outcome = match flow {
                 Flow::Retry(_) | Flow::Then(_) | Flow::Yield if inst.kind == Kind::Wait => Outcome::Failed,
@@ -557,6 +580,10 @@ impl Stepper<'_> {
         match flow {
             Flow::Next => w.frags[*f].pc = pc + 1,
             Flow::Yield => {
+                if inst.kind != Kind::Wait {
+                    let now = mem.changes();
+                    *self.polls = if self.polls.1 == now { (self.polls.0 + 1, now) } else { (0, now) };
+                }
                 w.frags[*f].pc = pc + 1;
                 return Ok(false);
             }

@@ -79,7 +79,8 @@ pub struct RunOptions {
     pub max_steps: u64,
     /// Asked every few million warp instructions, a fraction of a second: whether the run is to stop, as a fault. `None`: it is not.
     pub interrupted: Option<fn() -> bool>,
-    /// CTAs that run at the same time; whole clusters, one at least.
+    /// CTAs that run at the same time; whole clusters, one at least. Where all that run wait for a change of global memory, more start, as many as
+    /// `max_memory` has room for.
     pub resident: u32,
     /// Most bytes of buffers, module variables and the state of the resident CTAs (registers, local and
     /// shared memory).
