@@ -396,3 +396,26 @@ fn a_run_can_be_interrupted() {
     let fault = Machine::run(&p, &l, &mut mem, &o, &mut NoTrace).expect_err("it is told to stop");
     assert_eq!(fault.code, "interrupted");
 }
+
+#[test]
+fn ctas_that_wait_for_later_ones_let_them_begin() {
+    let body = "setp.ne.u32 %p0, %r0, 0; @%p0 bra END; mov.u32 %r4, 1; red.release.gpu.global.add.u32 [%rd1], %r4; \
+                AGAIN: ld.acquire.gpu.global.u32 %r5, [%rd1]; setp.lt.u32 %p1, %r5, 5; @%p1 bra AGAIN; END:";
+    let p = Program::parse(&text(body)).unwrap_or_else(|e| panic!("{}", e[0]));
+    for mode in [Mode::Fast, Mode::Latest(1), Mode::Random(1), Mode::Random(2)] {
+        let run = |ctas: u32, room: u64| {
+            let mut mem = Memory::new();
+            let x = put(&mut mem, &F32, 4, 32, |i| i as f32);
+            let y = put(&mut mem, &F32, 4, 32, |_| 0.0);
+            let args = vec![Arg::u64(mem.address(x.id)), Arg::u64(mem.address(y.id))];
+            let l =
+                Launch { grid: [ctas, 1, 1], block: [32, 1, 1], dynamic_smem: 64, args, ..Launch::default() };
+            let o = RunOptions { max_memory: room, max_steps: 1_000_000, ..all(mode) };
+            Machine::run(&p, &l, &mut mem, &o, &mut NoTrace).map(|_| ()).map_err(|f| f.code)
+        };
+        assert_eq!(run(5, 1 << 30), Ok(()), "{mode:?}");
+        // One that is missing, and memory for fewer.
+        assert_eq!(run(4, 1 << 30), Err("limit.steps"), "{mode:?}");
+        assert_eq!(run(5, 1 << 16), Err("limit.steps"), "{mode:?}");
+    }
+}
