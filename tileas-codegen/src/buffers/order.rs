@@ -134,7 +134,13 @@ struct Pair {
 
 /// Whether two accesses of one view, the first in an earlier item or iteration, must be ordered by more than the
 /// program of the thread that makes both.
-fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool) -> bool {
+fn conflict(
+    world: World<'_>,
+    block: Block,
+    [x, y]: [&Access; 2],
+    [v, w]: [&Option<Holders>; 2],
+    across: bool,
+) -> bool {
     let World { func, plan, .. } = world;
     let (a, b) = (&x.touched, &y.touched);
     let fences = func.fences(a.op, b.op);
@@ -145,15 +151,9 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
     if x.key.agent == y.key.agent && x.key.class == Class::Sync && y.key.class == Class::Sync {
         // One lane keeps the order of its program; its bulk stores complete in any. Where the same bits of the coordinates
         // choose the thread, all threads that hold an element read it and one of them writes it.
-        let holders = |op: Op| {
-            if func.opcode(op).is_sparse() {
-                return None;
-            }
-            let v = func.named_operand(op, "value").filter(|_| func.opcode(op) == Opcode::TiledStore);
-            holders(func, v.or_else(|| func.result(op))?, plan.agents[x.key.agent].warps)
-        };
-        let own = holders(a.op)
-            .zip(holders(b.op))
+        let own = v
+            .as_ref()
+            .zip(w.as_ref())
             .is_some_and(|(v, w)| v == w && (a.write == b.write || v.iter().all(|bit| bit.is_some())));
         if plan.agents[x.key.agent].elect || own && !fences {
             return false;
@@ -177,10 +177,19 @@ fn commute(func: &Function, a: Op, b: Op) -> bool {
 /// The dimension and the bit of the coordinate there that a bit of the thread number stands for; none: it tells replicas apart.
 type Holder = Option<(usize, u32)>;
 
-/// By bit of the thread number: the dimension and the bit of the element's coordinate in the view that it stands for (none: it
+/// By bit of the thread number.
+type Holders = SmallVec<[Holder; 10]>;
+
+/// What each bit of the thread number stands for in the register tile that an access moves (none: it
 /// tells replicas apart). Tiles are placed at multiples of their extents, which are powers of two.
-fn holders(func: &Function, v: Value, warps: u32) -> Option<SmallVec<[Holder; 10]>> {
-    let data = func.value_data(v);
+fn holders(World { func, plan, .. }: World<'_>, x: &Access) -> Option<Holders> {
+    let op = x.touched.op;
+    if x.key.class != Class::Sync || func.opcode(op).is_sparse() {
+        return None;
+    }
+    let stored = func.named_operand(op, "value").filter(|_| func.opcode(op) == Opcode::TiledStore);
+    let data = func.value_data(stored.or_else(|| func.result(op))?);
+    let warps = plan.agents[x.key.agent].warps;
     let dims = data.dims()?;
     let map = register_map(data.layout()?, dims, warps)?;
     let bit = |&part: &u32| {
@@ -211,14 +220,16 @@ fn block_tokens(
     let repeats = func.block_parent(block).is_some_and(|op| func.opcode(op) == Opcode::For);
     let (mut pairs, at) = (Vec::new(), positions(func, block, accesses));
     let items = func.block_ops(block).count() as u32;
+    let held: Vec<Option<Holders>> = accesses.iter().map(|x| holders(world, x)).collect();
     for (i, x) in accesses.iter().enumerate() {
         for (j, y) in accesses.iter().enumerate() {
             let (first, second) = (i as u32, j as u32);
             let (px, py) = (at[i], at[j]);
-            if px < py && conflict(world, block, x, y, false) {
+            let meet = |across: bool| conflict(world, block, [x, y], [&held[i], &held[j]], across);
+            if px < py && meet(false) {
                 // In later iterations too.
                 pairs.push(Pair { across: false, span: py - px, first, second });
-            } else if repeats && conflict(world, block, x, y, true) {
+            } else if repeats && meet(true) {
                 pairs.push(Pair { across: true, span: items + px - py, first, second });
             }
         }

@@ -23,7 +23,7 @@ use super::model::{Engine, Found, Model, What, view_of};
 use super::{Code, SyncReport};
 use crate::ir::layouts::LANES;
 use crate::ir::layouts::register_map;
-use crate::ir::{Function, Op, Opcode, Value, keys};
+use crate::ir::{Function, Op, Opcode, Type, Value, keys};
 use smallvec::SmallVec;
 
 /// One access to a view.
@@ -38,6 +38,9 @@ struct Place {
     op: Op,
     /// First element and extent by dimension; `None`: not followed.
     range: SmallVec<[Option<(Form, i64)>; 4]>,
+    /// Which of the layouts of threads the tile has, and whether no two threads hold one element; `None`: no register tile whose elements
+    /// can be told to be the same threads' as another's.
+    held: Option<(usize, bool)>,
 }
 
 /// Checks all views.
@@ -53,8 +56,10 @@ pub fn check(m: &mut Model<'_>, graphs: &mut [Graph], report: &mut SyncReport, f
         return;
     }
     let mut canon = m.canon.take().unwrap_or_default();
+    let mut layouts = Layouts::default();
     for place in views.iter_mut().flat_map(|v| &mut v.1) {
         place.range = range(m.func, &mut canon, place.op);
+        place.held = layouts.of(m, place);
     }
     let origins = canon.origins(m.func);
     let mut pairs = Pairs { m, canon, origins, inside: Vec::new(), graphs, report };
@@ -105,6 +110,7 @@ fn collect(
                         load: completes.filter(|_| *engine == Engine::Load),
                         op: e.op,
                         range: SmallVec::new(),
+                        held: None,
                     };
                     match out.iter_mut().find(|v| v.0 == view) {
                         Some(v) => v.1.push(place),
@@ -235,6 +241,36 @@ fn firsts(m: &Model<'_>, agent: usize, v: Value) -> Option<Vec<SmallVec<[u64; 4]
     plain.then(|| (0..m.threads[agent]).map(place).collect())
 }
 
+/// Layouts of threads that accesses have, each once.
+#[derive(Default)]
+struct Layouts {
+    firsts: Vec<Vec<SmallVec<[u64; 4]>>>,
+    /// By type and threads.
+    known: Vec<((Type, i64), Option<(usize, bool)>)>,
+}
+
+impl Layouts {
+    fn of(&mut self, m: &Model<'_>, place: &Place) -> Option<(usize, bool)> {
+        let v = tile(m.func, place.op).filter(|_| !m.func.opcode(place.op).is_sparse())?;
+        let key = (m.func.value_type(v), m.threads[place.agent]);
+        if let Some(known) = self.known.iter().find(|k| k.0 == key) {
+            return known.1;
+        }
+        let held = firsts(m, place.agent, v).map(|list| {
+            let mut sorted = list.clone();
+            sorted.sort_unstable();
+            let distinct = sorted.windows(2).all(|two| two[0] != two[1]);
+            let n = self.firsts.iter().position(|f| *f == list).unwrap_or_else(|| {
+                self.firsts.push(list);
+                self.firsts.len() - 1
+            });
+            (n, distinct)
+        });
+        self.known.push((key, held));
+        held
+    }
+}
+
 /// Two accesses that need an order.
 struct Pairs<'a, 'm> {
     m: &'a Model<'m>,
@@ -322,16 +358,8 @@ impl Pairs<'_, '_> {
 
     /// Whether what both touch in one agent's registers is the same thread's.
     fn own(&self, x: &Place, y: &Place) -> bool {
-        if [x, y].iter().any(|p| self.m.func.opcode(p.op).is_sparse()) {
-            return false;
-        }
-        let firsts = |p: &Place| firsts(self.m, p.agent, tile(self.m.func, p.op)?);
-        let (Some(mut v), Some(w)) = (firsts(x), firsts(y)) else { return false };
-        v == w
-            && (x.writes == y.writes || {
-                v.sort_unstable();
-                v.windows(2).all(|two| two[0] != two[1])
-            })
+        let (Some((a, distinct)), Some((b, _))) = (x.held, y.held) else { return false };
+        a == b && (x.writes == y.writes || distinct)
     }
 
     /// Whether they touch no element in common in one iteration of the region around both.
