@@ -94,6 +94,33 @@ fn errors_say_what_the_front_end_said() {
 }
 
 #[test]
+fn errors_name_their_kernel_and_keys_its_parameters() {
+    let bad = |name: &str| {
+        let mut func = Function::new(name);
+        let mut b = FunctionBuilder::new(&mut func);
+        let view = b.view_type(&[Dim::Dynamic; 2], Scalar::F32);
+        let x = b.named_param("a b", view);
+        let tile = b.tile_type(&[128], Scalar::F32);
+        let at = b.program_id(0);
+        b.tiled_load(x, &[at], tile);
+        b.ret();
+        func
+    };
+    let module = Module { functions: vec![bad("one"), bad("two")], ..Module::default() };
+    let found = errors(&module, &Settings::default());
+    let about = |e: &tileas_codegen::CodegenError, name: &str| {
+        e.notes.iter().any(|n| n.1 == format!("in kernel @{name}"))
+    };
+    assert!(found.iter().any(|e| about(e, "one")) && found.iter().any(|e| about(e, "two")), "{found}");
+    // What prints alike may have other metadata.
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");
+    let text = |m: &Module| tileas_codegen::key_text(m, &*isa, &Settings::default());
+    let parsed =
+        tileas_codegen::ir::parse_module(&tileas_codegen::ir::print_module(&module)).expect("parses");
+    assert_ne!(text(&module), text(&parsed));
+}
+
+#[test]
 fn target_and_module_agree() {
     let mut module = Module { functions: vec![kernel("k", 1)], ..Module::default() };
     let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");

@@ -156,8 +156,8 @@ impl Kernel {
         &self.0.artifact.warnings
     }
 
-    /// Launches with the grid that the metadata suggest. Where the kernel came from a [`Jit`](crate::Jit) and its arguments cannot go through TMA, because
-    /// they are not aligned to 16 bytes or empty, it is compiled once more without (`tma-rewrite = false`) and launched so; without clusters (`cluster = 1`), where the grid is not of whole ones.
+    /// Launches with the grid that the metadata suggest, 1 along an axis of which they say nothing. Where the kernel came from a [`Jit`](crate::Jit) and its arguments cannot go through TMA, because
+    /// their strides are no multiples of 16 bytes or they are empty, it is compiled once more without (`tma-rewrite = false`) and launched so; without clusters (`cluster = 1`), where the grid is not of whole ones.
     ///
     /// # Errors
     /// `E1102`–`E1107`: arguments that do not fit. `E1210`: something is of another device. `E1205`, `E1211`: the launch fails.

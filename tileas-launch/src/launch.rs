@@ -238,6 +238,12 @@ impl LaunchMetadata {
                     ": the stride of {name} along dimension {d} is {given} elements and must be a multiple of {unit}{tma}"
                 ));
             }
+            if let Some([Expr::Addresses(views), Expr::Int(unit)]) = sides(&left, Binary::Rem) {
+                let unit = u64::try_from(unit).ok().filter(|&n| n > 0)?;
+                let (view, name) =
+                    views.iter().filter_map(view).find(|(view, _)| !view.address.is_multiple_of(unit))?;
+                return Some(format!(": {name} is at address {:#x}, no multiple of {unit}", view.address));
+            }
             if let Some([Expr::Extent(v, d), Expr::Int(unit)]) = sides(&left, Binary::Rem) {
                 let (view, name) = view(&v)?;
                 let given = view.extents.get(usize::from(d))?;

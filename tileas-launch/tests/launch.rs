@@ -238,7 +238,7 @@ fn errors_name_what_is_wrong() {
         (
             launch(View::dense(0x1008, Elem::F16, &[100, 72]), 1.0, 1),
             Code::E1104,
-            "launch requirement `ptr(a) % 16 == 0` does not hold",
+            "launch requirement `ptr(a) % 16 == 0` does not hold: a is at address 0x1008, no multiple of 16",
         ),
         (
             launch(View::dense(0x1000, Elem::F16, &[0, 72]), 1.0, 1),

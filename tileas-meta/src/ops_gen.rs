@@ -282,6 +282,11 @@ pub fn builder() -> String {
                 params += ", ty: Type";
                 calls += ".results(&[ty])";
             }
+            // The others with so many results have none, or memory tokens that may be left out.
+            (_, Arity::Many) if op.traits.contains(&Trait::Pure) => {
+                params += ", types: &[Type]";
+                calls += ".results(types)";
+            }
             _ => {}
         }
         let (name, doc) = (op.name, op.doc);

@@ -110,6 +110,13 @@ impl<'a> Job<'a> {
     }
 }
 
+/// Says of errors which of a module's kernels they are about, where it has several.
+fn name_kernel(module: &Module, func: &Function, errors: &mut [CodegenError]) {
+    if module.functions.len() > 1 {
+        errors.iter_mut().for_each(|e| e.notes.push((Loc::NONE, format!("in kernel @{}", func.name))));
+    }
+}
+
 /// Everything that the result of a compilation depends on, as text: two compilations with the same text give the same bytes. To be
 /// hashed by those who keep results.
 pub fn key_text(module: &Module, isa: &dyn TargetIsa, settings: &Settings) -> String {
@@ -119,6 +126,11 @@ pub fn key_text(module: &Module, isa: &dyn TargetIsa, settings: &Settings) -> St
         for part in [&module.file, &module.source] {
             _ = writeln!(text, "{:?}", part.as_deref());
         }
+    }
+    // Metadata have names as they are, which texts may not be able to.
+    for f in &module.functions {
+        let names: Vec<Option<&str>> = f.params().iter().map(|&v| f.value_name(v)).collect();
+        _ = writeln!(text, "{names:?}");
     }
     // Discardable attributes change nothing, and where an op comes from changes often.
     let bare = |f: &Function| f.ops().all(|op| f.discardable(op).is_empty());
@@ -278,10 +290,11 @@ impl Context {
     fn check_all(&mut self, module: &Module, settings: &Settings) -> Result<Vec<CodegenError>, Errors> {
         let (mut errors, mut warnings) = (verify_names(module), settings.warnings().to_vec());
         for func in &module.functions {
-            let found = verify_function_with(func, &settings.ir_limits());
+            let mut found = verify_function_with(func, &settings.ir_limits());
             if found.is_empty() {
                 self.read_constraints(func, settings, &mut warnings);
             }
+            name_kernel(module, func, &mut found);
             errors.extend(found);
         }
         let (warnings, strict): (Vec<_>, Vec<_>) = warnings.into_iter().partition(|w| w.code.is_warning());
@@ -318,6 +331,7 @@ impl Context {
                 Ok(info) => infos.extend(info),
                 Err(found) => errors.extend(found),
             }
+            name_kernel(module, func, &mut errors[said..]);
             let of_kernel = errors[said..].iter_mut().chain(&mut run.warnings[before..]);
             of_kernel.filter(|e| !e.location.is_some()).for_each(|e| about(e, func));
             run.kernels.push(state);

@@ -16,7 +16,31 @@ use std::sync::Arc;
 pub struct Combiner(Arc<(String, Function)>);
 
 impl Combiner {
-    /// The combiner that is the body of a function: parameters as above, ended by a `yield`. The verifier checks it where it is used.
+    /// The combiner that is the body of a function of scalars: for k tiles k parameters for what is combined so far, then k for what comes behind;
+    /// it ends with [`FunctionBuilder::end_func`](super::FunctionBuilder::end_func), of k values. The verifier checks it where it is used.
+    ///
+    /// ```
+    /// use tileas_codegen::ir::{AttrData, Combiner, Function, FunctionBuilder, Module, Scalar};
+    /// let mut add = Function::new("add");
+    /// let mut b = FunctionBuilder::new(&mut add);
+    /// let number = b.scalar_type(Scalar::F32);
+    /// let (before, behind) = (b.param(number), b.param(number));
+    /// let sum = b.addf(before, behind);
+    /// b.end_func(&[sum]);
+    ///
+    /// let mut kernel = Function::new("running_sums");
+    /// let mut b = FunctionBuilder::new(&mut kernel);
+    /// let view = b.view_type(&[tileas_codegen::ir::Dim::Dynamic], Scalar::F32);
+    /// let (x, tile) = (b.param(view), b.tile_type(&[256], Scalar::F32));
+    /// let zero = b.const_i32(0);
+    /// let loaded = b.tiled_load(x, &[zero], tile);
+    /// let scan = b.scan(&[loaded], 0, AttrData::Combiner(Combiner::new(add)), &[tile]);
+    /// let sums = b.func().results(scan)[0];
+    /// b.tiled_store(sums, x, &[zero]);
+    /// b.ret();
+    /// let module = Module { functions: vec![kernel], ..Module::default() };
+    /// assert!(tileas_codegen::ir::verify_module(&module).is_empty());
+    /// ```
     pub fn new(mut func: Function) -> Combiner {
         func.name = "combiner".into();
         let text = print_function(&func);

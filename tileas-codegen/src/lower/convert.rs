@@ -286,7 +286,11 @@ impl Lower<'_> {
         let held = t.held.unwrap_or(elem);
         let (sl, dl) = (self.linear(op, t.layout, dims)?, self.linear(op, layout, dims)?);
         let Some(c) = self.conversions.find(&sl, &dl, held).cloned() else {
-            let text = format!("finds no way from layout {} to {layout}", t.layout);
+            let text = format!(
+                "of a tile this large goes from layout {} to {layout} by no more than {} bytes of shared memory; a loop over parts of the tile does",
+                t.layout,
+                1u32 << crate::storage::scratch::MOST_ROOM
+            );
             return self.unsupported(op, text);
         };
         let words = self.words(&t, held);

@@ -73,14 +73,14 @@ impl AgentReport {
             None => String::new(),
         };
         let text = format!(
-            "kernel @{}: agent `{}` has {} registers live{place}, {} more than its budget of {} allows, {} of which are kept free \
+            "kernel @{}: agent `{}` has {} registers live{place}, {} more than the {} that it may use: its budget of {} without what is kept free \
              (`tune.register-reserve`)",
             func.name,
             self.name,
             self.after.units,
             self.over,
-            self.max_regs,
-            (self.max_regs + self.over).saturating_sub(self.after.units)
+            self.after.units.saturating_sub(self.over),
+            self.max_regs
         );
         Some(match &self.outcome {
             Some(Err(why)) => {

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 /// log2 of the most bytes that a conversion takes at once; larger tiles go in rounds, where they can.
 const ROOM: u32 = 15;
 /// log2 of the most bytes that one takes where they cannot.
-const MOST_ROOM: u32 = 17;
+pub const MOST_ROOM: u32 = 17;
 
 /// A conversion between register layouts. Elements of 64 bits are converted as their halves, truth values as words.
 #[derive(Clone, Debug)]
