@@ -38,10 +38,13 @@ struct Place {
     op: Op,
     /// First element and extent by dimension; `None`: not followed.
     range: SmallVec<[Option<(Form, i64)>; 4]>,
-    /// Which of the layouts of threads the tile has, and whether no two threads hold one element; `None`: no register tile whose elements
-    /// can be told to be the same threads' as another's.
-    held: Option<(usize, bool)>,
+    /// Of a register tile.
+    held: Option<Held>,
 }
+
+/// Which of the layouts of threads a register tile has, and whether no two threads hold one element. Those of tiles without cannot be told to be
+/// the same threads' as another's.
+type Held = (usize, bool);
 
 /// Checks all views.
 pub fn check(m: &mut Model<'_>, graphs: &mut [Graph], report: &mut SyncReport, found: &mut Found) {
@@ -246,11 +249,11 @@ fn firsts(m: &Model<'_>, agent: usize, v: Value) -> Option<Vec<SmallVec<[u64; 4]
 struct Layouts {
     firsts: Vec<Vec<SmallVec<[u64; 4]>>>,
     /// By type and threads.
-    known: Vec<((Type, i64), Option<(usize, bool)>)>,
+    known: Vec<((Type, i64), Option<Held>)>,
 }
 
 impl Layouts {
-    fn of(&mut self, m: &Model<'_>, place: &Place) -> Option<(usize, bool)> {
+    fn of(&mut self, m: &Model<'_>, place: &Place) -> Option<Held> {
         let v = tile(m.func, place.op).filter(|_| !m.func.opcode(place.op).is_sparse())?;
         let key = (m.func.value_type(v), m.threads[place.agent]);
         if let Some(known) = self.known.iter().find(|k| k.0 == key) {
