@@ -134,6 +134,15 @@ fn initial(f: &Function, op: Op, elem: Scalar) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// What is done with the accesses of a tile.
+#[derive(Copy, Clone)]
+enum Way<'r> {
+    /// To registers, with what they hold of elements out of bounds.
+    Load(Regs, Operand),
+    /// From registers.
+    Store(&'r [Reg]),
+}
+
 impl Accesses {
     /// Bytes of a unit: a register of a tile.
     fn unit_bytes(&self) -> usize {
@@ -260,15 +269,17 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// Addresses and predicates of all vectors of a tile; `vec` elements each.
+    /// Addresses and predicates of all vectors of a tile; `vec` elements each. Where there is but one way to access them that is done right
+    /// here, each with its address before it, and the list is empty.
     fn accesses(
         &mut self,
         op: Op,
         dims: &[u32],
         elem: Scalar,
         layout: Layout,
-        store: bool,
+        way: Way<'_>,
     ) -> CodegenResult<Accesses> {
+        let store = matches!(way, Way::Store(_));
         let f = self.f;
         let (view, ptr) = self.view_of(op)?;
         let coords = f.named_segment(op, "coords");
@@ -311,25 +322,25 @@ impl Lower<'_> {
         let size = self.nv.views[view].size_reg[rank - 1].unwrap_or(Operand::Imm(0));
         let left = self.left(size, base[rank - 1]);
         let owner = if store { self.owner_guard(&l) } else { None };
-        let mut rows: SmallVec<[Row; 4]> = SmallVec::new();
-        let mut list = SmallVec::new();
+        let mut all = Accesses { vec, elem_bytes, list: SmallVec::new(), rows: SmallVec::new(), left, rest };
+        let at_once = matches!(rest, Rest::None) && all.has_vectors();
         for first in (0..n).step_by(vec) {
             let flat = u64::from(l.element(first as u32, 0, 0));
             let outer: SmallVec<[u64; 4]> =
                 (0..rank - 1).map(|d| flat / st[d] % u64::from(dims[d])).collect();
             // Each row once: what reaches over its end is stored by whoever has it, for all its accesses together.
-            let known = rows.iter().rposition(|r| r.outer == outer);
+            let known = all.rows.iter().rposition(|r| r.outer == outer);
             let row = match known {
                 Some(n) => n,
                 None => {
                     let row = self.row(view, ptr, elem_bytes, &base, outer, owner);
-                    rows.push(row);
-                    rows.len() - 1
+                    all.rows.push(row);
+                    all.rows.len() - 1
                 }
             };
-            let (addr, guard) = (rows[row].addr, rows[row].guard);
+            let (addr, guard) = (all.rows[row].addr, all.rows[row].guard);
             let column = (flat % u64::from(dims[rank - 1])) as u32;
-            list.push(Access {
+            let access = Access {
                 first,
                 addr: Operand::addr(addr, (column as usize * elem_bytes) as i32),
                 guard: match rest {
@@ -338,9 +349,21 @@ impl Lower<'_> {
                 },
                 row,
                 column,
-            });
+            };
+            match way {
+                Way::Load(regs, none) if at_once => {
+                    let unit = first / all.per_unit();
+                    let own = regs.slice(unit, unit + vec * elem_bytes / all.unit_bytes());
+                    if access.guard.is_some() {
+                        own.iter().for_each(|r| self.b.mov_to(r, none));
+                    }
+                    self.load_vector(&all, &access, elem, regs);
+                }
+                Way::Store(regs) if at_once => self.store_vector(&all, &access, elem, regs),
+                _ => all.list.push(access),
+            }
         }
-        Ok(Accesses { vec, elem_bytes, list, rows, left, rest })
+        Ok(all)
     }
 
     /// Address and predicate of a row.
@@ -635,8 +658,10 @@ impl Lower<'_> {
         }
         let regs = self.b.regs(rt, super::units(elem, n));
         let none = self.padding(elem, pad);
-        let all = self.accesses(op, dims, elem, layout, false)?;
-        if let Rest::Alike = all.rest {
+        let all = self.accesses(op, dims, elem, layout, Way::Load(regs, none.unit))?;
+        if all.list.is_empty() {
+            // Loaded.
+        } else if let Rest::Alike = all.rest {
             self.load_alike(&all, elem, regs, none);
         } else if let (Rest::Tail(whole), true) = (all.rest, all.has_vectors()) {
             self.load_tail(&all, elem, regs, whole, none);
@@ -919,9 +944,12 @@ impl Lower<'_> {
             return self.unsupported(op, format!("of {} elements", t.elem.name()));
         }
         let rt = super::control::element_reg(t.elem);
-        let all = self.accesses(op, self.dims(&t), t.elem, t.layout, true)?;
         let units = t.regs.start as usize..(t.regs.start + t.regs.len) as usize;
         let regs: SmallVec<[Reg; 32]> = units.map(|i| self.b.as_reg(rt, self.units[i])).collect();
+        let all = self.accesses(op, self.dims(&t), t.elem, t.layout, Way::Store(&regs))?;
+        if all.list.is_empty() {
+            return Ok(());
+        }
         if !all.has_vectors() {
             self.store_elements(&all, &regs);
             return Ok(());

@@ -57,8 +57,8 @@ pub(super) fn split(draft: &mut Draft<'_>, isa: &dyn TargetIsa, tight: Option<u3
         let func = draft.edit();
         if let Some(op) = seed {
             count(func, op);
-            pieces = true;
         }
+        pieces |= seed.is_some() || isa.acc_home().allocation == AccAllocation::Columns;
         Rewrite::default().run(func, &axes);
         any = true;
     }
