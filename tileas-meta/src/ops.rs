@@ -904,7 +904,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[ReadsGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Loads the tile at tile coordinates (coordinate × extent = element); a scalar result is the one element there. Out of bounds elements read as `padding` (default 0). `mem_semantic` is `weak` (default), `relaxed` or `acquire`; all but `weak` come with a `mem_scope`. What a tile acquires is what the writers of its elements released, for all that the CTA does behind it. With `no_tma` the load is not made one through the tensor memory accelerator, so nothing is asked of the view's strides.",
+        doc: "Loads the tile at tile coordinates (coordinate × extent = element); a scalar result is the one element there, of a type that scalars have (no 8-bit floats, nothing of 4 bits: a tile of one element takes these). Out of bounds elements read as `padding` (default 0). `mem_semantic` is `weak` (default), `relaxed` or `acquire`; all but `weak` come with a `mem_scope`. What a tile acquires is what the writers of its elements released, for all that the CTA does behind it. With `no_tma` the load is not made one through the tensor memory accelerator, so nothing is asked of the view's strides.",
         ..BASE
     },
     OpRow {
