@@ -156,11 +156,11 @@ impl Kernel {
         &self.0.artifact.warnings
     }
 
-    /// Launches with the grid that the metadata suggest, 1 along an axis of which they say nothing. Where the kernel came from a [`Jit`](crate::Jit) and its arguments cannot go through TMA, because
+    /// Launches with the grid that the metadata suggest. Where the kernel came from a [`Jit`](crate::Jit) and its arguments cannot go through TMA, because
     /// their strides are no multiples of 16 bytes or they are empty, it is compiled once more without (`tma-rewrite = false`) and launched so; without clusters (`cluster = 1`), where the grid is not of whole ones.
     ///
     /// # Errors
-    /// `E1102`–`E1107`: arguments that do not fit. `E1210`: something is of another device. `E1205`, `E1211`: the launch fails.
+    /// `E1102`–`E1107`: arguments that do not fit, or no grid follows from the kernel. `E1210`: something is of another device. `E1205`, `E1211`: the launch fails.
     pub fn launch(&self, stream: &Stream, args: &[KernelArg<'_>]) -> Result<(), Error> {
         self.launch_with(stream, None, args, &[])
     }
@@ -211,6 +211,9 @@ impl Kernel {
                 return Err(foreign("memory behind an argument"));
             }
             blocks.push(tensor.block.clone());
+        }
+        if grid.is_none() {
+            artifact.metadata.has_grid()?;
         }
         let sms = tileas_launch::Device { sms: device.sms() };
         let launch = match artifact.metadata.launch(&list, &sms, grid) {

@@ -232,6 +232,31 @@ fn grids_that_are_not_of_whole_clusters_go_without() {
     }
 }
 
+/// Adds one to elements by number.
+const COUNT: &str = "kernel @count(%x: view<gmem, ?xi32>) {
+  %i = program_id <{axis = 0}> : i32
+  %o = muli %i, 128
+  %n = iota : tile<128xi32>
+  %at = addi %n, %o
+  %one = constant 1 : tile<128xi32>
+  %old = atomic_rmw %one, %x[%at] <{mode = addi}> : tile<128xi32>
+  return
+}";
+
+#[test]
+fn a_grid_that_does_not_follow_is_stated() {
+    for device in devices() {
+        let (jit, stream) = (Jit::new(&device).unwrap(), device.stream().unwrap());
+        let kernel = jit.kernel(&jit.parse(COUNT).unwrap(), "count").unwrap();
+        let mut x = device.tensor(&[300], &[0_i32; 300]).unwrap();
+        let error = kernel.launch(&stream, args![&mut x]).unwrap_err();
+        assert_eq!(error.code.as_str(), "E1106", "{error}");
+        kernel.launch_grid(&stream, [3, 1, 1], args![&mut x]).unwrap();
+        stream.synchronize().unwrap();
+        assert!(x.read::<i32>().unwrap() == [1; 300]);
+    }
+}
+
 #[test]
 fn threads_share_kernels() {
     for device in devices() {

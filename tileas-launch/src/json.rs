@@ -94,6 +94,8 @@ struct Document {
     #[serde(default)]
     cluster: Vec<u32>,
     grid: Vec<Number>,
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    grid_follows: bool,
     #[serde(default)]
     dynamic_smem: u32,
     #[serde(default)]
@@ -135,6 +137,15 @@ pub fn read(json: &str) -> Result<Vec<LaunchMetadata>, Error> {
         }
     };
     all.into_iter().map(Document::metadata).collect()
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_true(x: &bool) -> bool {
+    *x
 }
 
 impl LaunchMetadata {
@@ -321,6 +332,7 @@ impl Document {
             block: triple(&self.block, "a block")?,
             cluster: triple(&self.cluster, "a cluster")?,
             grid,
+            grid_follows: self.grid_follows,
             dynamic_smem: self.dynamic_smem,
             tmem_columns: self.tmem_columns,
             named_barriers: self.named_barriers,
@@ -399,6 +411,7 @@ impl Document {
             block: m.block.into(),
             cluster: m.cluster.into(),
             grid: m.grid.iter().map(text).collect(),
+            grid_follows: m.grid_follows,
             dynamic_smem: m.dynamic_smem,
             tmem_columns: m.tmem_columns,
             named_barriers: m.named_barriers,

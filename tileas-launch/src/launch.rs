@@ -130,6 +130,18 @@ impl LaunchMetadata {
         Ok(Launch { grid, block: self.block, cluster: self.cluster, dynamic_smem: self.dynamic_smem, params })
     }
 
+    /// Refuses to do without a grid of the host's where none follows from the kernel.
+    ///
+    /// # Errors
+    /// `E1106`.
+    pub fn has_grid(&self) -> Result<(), Error> {
+        if self.grid_follows {
+            return Ok(());
+        }
+        let text = format!("no grid follows from what {} stores: the host states it", self.kernel);
+        Err(Error::new(Code::E1106, text))
+    }
+
     /// The suggested grid.
     ///
     /// # Errors

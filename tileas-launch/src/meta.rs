@@ -157,6 +157,8 @@ pub struct LaunchMetadata {
     pub cluster: [u32; 3],
     /// Suggested grid.
     pub grid: [Expr; 3],
+    /// Whether all of that follows from the kernel. Where it does not, an axis along which CTAs differ has 1, and the host has to state the grid.
+    pub grid_follows: bool,
     /// Dynamic shared memory in bytes.
     pub dynamic_smem: u32,
     /// Tensor-memory columns allocated.

@@ -162,6 +162,15 @@ fn a() -> View {
 }
 
 #[test]
+fn a_grid_follows_or_is_stated() {
+    assert!(kernel().has_grid().is_ok());
+    let scatters = LaunchMetadata { grid_follows: false, ..kernel() };
+    assert_eq!(scatters.has_grid().unwrap_err().code, Code::E1106);
+    let text = scatters.to_json();
+    assert_eq!(read(&text).unwrap(), [scatters]);
+}
+
+#[test]
 fn a_document_becomes_a_launch() {
     let l = launch(a(), 1.5, -2).unwrap();
     assert_eq!((l.grid, l.block, l.cluster, l.dynamic_smem), ([2, 1, 1], [128, 1, 1], [1; 3], 4096));

@@ -32,7 +32,7 @@ fn program_axis(f: &Function, v: Value) -> Option<(i64, i64)> {
 impl Lower<'_> {
     /// Collects the metadata after lowering.
     pub(super) fn metadata(&mut self) -> CodegenResult<LaunchMetadata> {
-        let (mut requires, grid) = (self.abi.requires(), self.grid());
+        let (mut requires, (grid, grid_follows)) = (self.abi.requires(), self.grid());
         for r in std::mem::take(&mut self.requires) {
             if !requires.contains(&r) {
                 requires.push(r);
@@ -46,6 +46,7 @@ impl Lower<'_> {
             block: [self.kernel_int(keys::NUM_THREADS).unwrap_or(32), 1, 1],
             cluster: self.b.func.launch.cluster.unwrap_or([1; 3]),
             grid,
+            grid_follows,
             dynamic_smem: self.kernel_int(keys::DYNAMIC_SMEM).unwrap_or(0),
             tmem_columns: self.kernel_int(keys::TMEM_COLUMNS).unwrap_or(0),
             named_barriers: 1 + self.named_barriers(),
@@ -84,7 +85,8 @@ impl Lower<'_> {
         }
     }
 
-    fn grid(&self) -> [Expr; 3] {
+    /// The suggested grid, and whether it follows along all axes that the kernel asks about.
+    fn grid(&self) -> ([Expr; 3], bool) {
         let f = self.f;
         let mut grid = [const { Expr::Int(1) }; 3];
         let mut done = [false; 3];
@@ -109,7 +111,12 @@ impl Lower<'_> {
                 _ => {}
             }
         }
-        grid
+        let asks = |op: Op| {
+            let which =
+                matches!(f.opcode(op), Opcode::ProgramId).then(|| f.attr_int(op, keys::AXIS)).flatten();
+            which.and_then(|axis| usize::try_from(axis).ok()).filter(|&axis| axis < 3)
+        };
+        (grid, f.ops().filter_map(asks).all(|axis| done[axis]))
     }
 
     /// `for %t = program_id(a) to T step num_programs(a)`: as many CTAs as there are SMs, but no more than tiles.
