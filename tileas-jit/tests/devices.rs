@@ -248,7 +248,7 @@ fn a_grid_that_does_not_follow_is_stated() {
     for device in devices() {
         let (jit, stream) = (Jit::new(&device).unwrap(), device.stream().unwrap());
         let kernel = jit.kernel(&jit.parse(COUNT).unwrap(), "count").unwrap();
-        let mut x = device.tensor(&[300], &[0_i32; 300]).unwrap();
+        let mut x = device.tensor(&[0_i32; 300], &[300]).unwrap();
         let error = kernel.launch(&stream, args![&mut x]).unwrap_err();
         assert_eq!(error.code.as_str(), "E1106", "{error}");
         kernel.launch_grid(&stream, [3, 1, 1], args![&mut x]).unwrap();
