@@ -12,7 +12,7 @@ use super::channels::{Pipe, PipeData};
 use super::share::{Places, Sharing, at_place};
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
-use crate::ir::{Function, Layout, Opcode, Space};
+use crate::ir::{Function, Layout, Op, Opcode, Space};
 use crate::isa::TargetIsa;
 use crate::storage::webs::{Web, WebData, Webs};
 use cranelift_entity::{EntitySet, PrimaryMap};
@@ -234,11 +234,15 @@ pub fn lay_out(
     }
     let dynamic = if at == 0 { 0 } else { at.next_multiple_of(16) + u64::from(BASE_ALIGN) };
     if dynamic > u64::from(smem_limit) {
-        return Err(CodegenError::new(
-            Code::E0602,
-            largest[0].1,
-            format!("{dynamic} bytes of shared memory are needed, there are {smem_limit}"),
-        ));
+        let text = format!("{dynamic} bytes of shared memory are needed, there are {smem_limit}");
+        let (bytes, at) = largest[0];
+        return Err(match loop_with_most(func, webs).filter(|l| l.0 > bytes) {
+            None => CodegenError::new(Code::E0602, at, text),
+            Some((all, of_loop)) => {
+                CodegenError::new(Code::E0602, of_loop, format!("{text}; the tiles of this loop take {all}"))
+                    .note(at, format!("the largest one takes {bytes}"))
+            }
+        });
     }
     let alloc = if columns == 0 {
         0
@@ -254,6 +258,21 @@ pub fn lay_out(
         tmem_columns: alloc,
         tmem_base_at,
     })
+}
+
+/// The bytes of the loop whose tiles take most, and where it is.
+#[cold]
+fn loop_with_most(func: &Function, webs: &Webs) -> Option<(u64, Loc)> {
+    let mut loops: SmallVec<[(Op, u64); 4]> = SmallVec::new();
+    for w in webs.webs.values().filter(|w| w.space != Space::Tmem) {
+        let Some(l) = func.block_parent(w.home).filter(|&l| func.opcode(l) == Opcode::For) else { continue };
+        let bytes = u64::from(w.slots) * u64::from(w.bytes());
+        match loops.iter_mut().find(|x| x.0 == l) {
+            Some(x) => x.1 += bytes,
+            None => loops.push((l, bytes)),
+        }
+    }
+    loops.iter().max_by_key(|x| x.1).map(|&(l, bytes)| (bytes, func.op_loc(l)))
 }
 
 /// Puts accumulators of 64 rows, which have 16 of the 32 lanes of each warp, beside each other in the same columns, behind those that have columns for
