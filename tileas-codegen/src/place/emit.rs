@@ -126,6 +126,9 @@ fn all<K: EntityRef, V: Clone + Default>(entries: usize) -> SecondaryMap<K, V> {
     map
 }
 
+/// Registers of a thread, a row's columns of accumulators, that leave room for what is computed from them.
+const CROWDED: u32 = 160;
+
 impl<'a> Placer<'a> {
     pub(super) fn new(
         func: &'a mut Function,
@@ -380,16 +383,51 @@ impl<'a> Placer<'a> {
             .collect();
         for (v, def, most) in marked {
             let most = if most == 0 { u32::MAX } else { most };
-            let users = ops
-                .iter()
-                .filter(|&&op| self.chains.of_op[op].is_some() && self.func.operands(op).contains(&v));
-            let numbered: SmallVec<[Op; 4]> = users.copied().collect();
+            let numbered = self.readers(ops, v);
             if numbered.is_empty() {
                 continue;
             }
             self.repeats.extend(numbered.iter().zip(0..).map(|(&op, n)| ((v, op), most.min(n))));
             take(self.func, def, &RECOMPUTE_WORDS);
         }
+        for v in self.crowding(ops) {
+            let numbered = self.readers(ops, v);
+            self.repeats.extend(numbered.iter().zip(0..).map(|(&op, n)| ((v, op), n)));
+        }
+    }
+
+    /// Ops of chains that take a tile.
+    fn readers(&self, ops: &[Op], v: Value) -> SmallVec<[Op; 4]> {
+        let reads = |op: &Op| self.chains.of_op[*op].is_some() && self.func.operands(*op).contains(&v);
+        ops.iter().copied().filter(reads).collect()
+    }
+
+    /// Tiles in tensor memory that chains which go as a whole, outside of loops, take several times and that do not all fit into the registers
+    /// of a thread: sums of rows and what follows of them, of a product in halves. They are read again.
+    fn crowding(&self, ops: &[Op]) -> SmallVec<[Value; 4]> {
+        let mut read: SmallVec<[(Chain, Value, u32); 8]> = SmallVec::new();
+        for &op in ops {
+            let Some(chain) = self.chains.of_op[op].expand() else { continue };
+            let around = self.func.op_block(op).and_then(|b| self.func.block_parent(b));
+            if self.chains.info[chain].slices > 1 || around.is_some() {
+                continue;
+            }
+            for &v in self.func.operands(op) {
+                if self.classes.class(v) != ValueClass::Acc || self.repeats.contains_key(&(v, op)) {
+                    continue;
+                }
+                match read.iter_mut().find(|r| (r.0, r.1) == (chain, v)) {
+                    Some(r) => r.2 += 1,
+                    None => read.push((chain, v, 1)),
+                }
+            }
+        }
+        let registers = |v: Value| {
+            let dims = self.func.value_data(v).dims().unwrap_or(&[]);
+            dims.last().copied().unwrap_or(0)
+        };
+        let all = |c: Chain| -> u32 { read.iter().filter(|r| r.0 == c).map(|r| registers(r.1)).sum() };
+        read.iter().filter(|r| r.2 > 1 && all(r.0) > CROWDED).map(|r| r.1).collect()
     }
 
     fn find_items(&mut self, ops: &[Op]) {

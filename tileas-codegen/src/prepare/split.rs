@@ -47,7 +47,7 @@ pub(super) fn split(draft: &mut Draft<'_>, isa: &dyn TargetIsa, tight: Option<u3
     }
     let (mut any, mut unfit) = (pieces, EntitySet::new());
     for _ in 0..MOST_HALVINGS {
-        let Some((seed, axes)) = Halving::find(draft.func(), isa, tight, products, &mut unfit) else {
+        let Some((why, axes)) = Halving::find(draft.func(), isa, tight, products, &mut unfit) else {
             let Some((op, n, load)) = shared_load(draft.func(), isa, &unfit) else { break };
             load_apart(draft.edit(), op, n, load);
             unfit.remove(op);
@@ -55,10 +55,12 @@ pub(super) fn split(draft: &mut Draft<'_>, isa: &dyn TargetIsa, tight: Option<u3
             continue;
         };
         let func = draft.edit();
-        if let Some(op) = seed {
-            count(func, op);
+        match why {
+            Why::Asked(op) => count(func, op),
+            Why::Crowded if products => again(func, &axes),
+            Why::Crowded | Why::Large => {}
         }
-        pieces |= seed.is_some() || isa.acc_home().allocation == AccAllocation::Columns;
+        pieces |= matches!(why, Why::Asked(_)) || isa.acc_home().allocation == AccAllocation::Columns;
         Rewrite::default().run(func, &axes);
         any = true;
     }
@@ -93,6 +95,30 @@ fn crowded(func: &Function, op: Op, products: bool) -> Option<(Value, u32)> {
         Some((v, u32::try_from(bits / 32).unwrap_or(u32::MAX)))
     };
     all.iter().chain(func.results(op)).filter_map(|&v| words(v)).max_by_key(|x| x.1)
+}
+
+/// Why tiles are halved.
+enum Why {
+    /// A product is larger than instructions.
+    Large,
+    /// A tile fills the registers.
+    Crowded,
+    /// Words of an op ask for it.
+    Asked(Op),
+}
+
+/// What is made of halves that lie in tensor memory, by arithmetic, is made again for each use: they are read again there.
+fn again(func: &mut Function, axes: &Axes) {
+    let mut uses: SecondaryMap<Value, u32> = SecondaryMap::new();
+    for op in func.ops() {
+        func.operands(op).iter().for_each(|&v| uses[v] += 1);
+    }
+    let cheap = |op: Op| {
+        let arithmetic = [Opcode::Addf, Opcode::Subf, Opcode::Mulf, Opcode::Fma];
+        arithmetic.contains(&func.opcode(op)) && func.result(op).is_some_and(|v| axes[v] > 0 && uses[v] > 1)
+    };
+    let cheap: SmallVec<[Op; 8]> = func.ops().filter(|&op| cheap(op)).collect();
+    cheap.into_iter().for_each(|op| func.set_attr(op, keys::RECOMPUTABLE, AttrData::Unit));
 }
 
 /// Registers of a tile at most: half of a processor's.
@@ -258,25 +284,27 @@ fn is_even(func: &Function, op: Op) -> bool {
 
 impl<'a> Halving<'a> {
     /// The halving of the first product that is too large, or op whose words ask for less, if all that is tied to it can be
-    /// halved; and the op, if it was asked for. Ops that cannot be are noted.
+    /// halved; and why. Ops that cannot be are noted.
     fn find(
         func: &'a Function,
         isa: &dyn TargetIsa,
         tight: Option<u32>,
         products: bool,
         unfit: &mut EntitySet<Op>,
-    ) -> Option<(Option<Op>, Axes)> {
+    ) -> Option<(Why, Axes)> {
         func.ops().find_map(|op| {
             let large = too_large(func, op, isa);
             let asked = || asked(func, op).or_else(|| too_wide(func, op, isa, tight?));
-            let most = room(isa) >> u32::from(func.opcode(op).is_sparse());
+            // What comes out of tensor memory has four warps.
+            let out = products && isa.acc_home().allocation == AccAllocation::Columns;
+            let most = (room(isa) - u32::from(out)) >> u32::from(func.opcode(op).is_sparse());
             let crowd = crowded(func, op, products).filter(|x| x.1 > most);
             if let Some((tile, _)) = crowd.filter(|_| !unfit.contains(op)) {
-                let found = Halving::of_tile(func, op, tile, isa);
+                let found = Halving::of_tile(func, op, tile, isa, out);
                 if found.is_none() {
                     unfit.insert(op);
                 }
-                return found.map(|axes| (None, axes));
+                return found.map(|axes| (Why::Crowded, axes));
             }
             let axis = large.or_else(asked).filter(|_| !unfit.contains(op))?;
             let mut halving = Halving { func, axes: SecondaryMap::new(), work: Vec::new(), sums: false };
@@ -290,12 +318,12 @@ impl<'a> Halving<'a> {
                 unfit.insert(op);
                 return None;
             }
-            Some((large.is_none().then_some(op), halving.axes))
+            Some((if large.is_none() { Why::Asked(op) } else { Why::Large }, halving.axes))
         })
     }
 
-    /// The halving of a tile of an op, if one half can be done before the other.
-    fn of_tile(func: &'a Function, op: Op, tile: Value, isa: &dyn TargetIsa) -> Option<Axes> {
+    /// The halving of a tile of an op, if one half can be done before the other, or is `kept` in tensor memory until the other's sum is there.
+    fn of_tile(func: &'a Function, op: Op, tile: Value, isa: &dyn TargetIsa, kept: bool) -> Option<Axes> {
         let gone = func.attr_int(op, keys::AXIS).and_then(|axis| u8::try_from(axis).ok());
         let others = (0..dims(func, tile).len() as u8).filter(|&axis| Some(axis) != gone);
         let users = users(func);
@@ -303,7 +331,7 @@ impl<'a> Halving<'a> {
             let mut halving = Halving { func, axes: SecondaryMap::new(), work: Vec::new(), sums: false };
             halving.mark(tile, axis)?;
             halving.close(&users)?;
-            (halving.fits(isa) && halving.is_separable()).then_some(halving.axes)
+            (halving.fits(isa) && (kept || halving.is_separable())).then_some(halving.axes)
         })
     }
 
