@@ -1,15 +1,15 @@
 //! `tileas as`: what programs that call NVIDIA's Tile IR assembler call instead.
 //!
 //! In: bytecode, and the options that callers of that assembler use. Out: a cubin for the processor, with the launch metadata beside it
-//! in OUT.json; or what came of the kernels after a stage. The machine code is made by whatever assembles PTX here: the library
-//! nvJitLink, or ptxas. What an option asks for that there is not is told on standard error.
+//! in OUT.json; or what came of the kernels after a stage. The machine code is made by whatever assembles PTX here: ptxas, or
+//! the library nvJitLink. What an option asks for that there is not is told on standard error.
 
 use crate::Failure;
 use crate::diagnostics::{Source, complain};
 use crate::input::{lowered, say, target, write_output};
 use tileas_codegen::{Context, Settings, Stage};
 use tileas_draw::explain::explain_module;
-use tileas_jit::assembler::{Ladder, Options};
+use tileas_jit::assembler::{Ladder, NvJitLink, Options, Ptxas};
 use tileas_tileir::{Limits, Module, Version};
 
 /// Arguments.
@@ -159,11 +159,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         line_info,
         ..Options::default()
     };
-    let assembled =
-        Ladder::find(&options).assemble_by(&run.text(Stage::Ptx), isa.cpu().name).map_err(|e| {
-            complain(&format!("error: {e}\n"));
-            Failure::Diagnostics
-        })?;
+    // In a process that makes one file the program is done before the library would be: it takes 15 ms to load.
+    let ladder =
+        Ladder::default().with("ptxas", Ptxas::find(&options)).with("nvJitLink", NvJitLink::find(&options));
+    let assembled = ladder.assemble_by(&run.text(Stage::Ptx), isa.cpu().name).map_err(|e| {
+        complain(&format!("error: {e}\n"));
+        Failure::Diagnostics
+    })?;
     std::fs::write(&args.output, assembled.cubin.bytes()).map_err(|e| {
         complain(&format!("error: cannot write {}: {e}\n", args.output));
         Failure::Io
