@@ -295,8 +295,10 @@ impl<'a> Halving<'a> {
         func.ops().find_map(|op| {
             let large = too_large(func, op, isa);
             let asked = || asked(func, op).or_else(|| too_wide(func, op, isa, tight?));
-            // What comes out of tensor memory has four warps.
-            let out = products && isa.acc_home().allocation == AccAllocation::Columns;
+            // What comes out of tensor memory has four warps. In loops halves are not read again: 256 keys a step spill 392 bytes in halves, 132 whole.
+            let out = products
+                && isa.acc_home().allocation == AccAllocation::Columns
+                && func.op_parent(op).is_none();
             let most = (room(isa) - u32::from(out)) >> u32::from(func.opcode(op).is_sparse());
             let crowd = crowded(func, op, products).filter(|x| x.1 > most);
             if let Some((tile, _)) = crowd.filter(|_| !unfit.contains(op)) {
